@@ -1,0 +1,3 @@
+//! Translates between gRPC and the pool; decides nothing.
+
+pub mod proto;

@@ -1,0 +1,7 @@
+//! The generated messages and services of `proto/remuda/v1`.
+#![expect(clippy::pedantic, missing_debug_implementations, reason = "generated code")]
+
+tonic::include_proto!("remuda.v1");
+
+/// All of it as descriptors, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/remuda.bin"));

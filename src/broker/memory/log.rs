@@ -1,0 +1,115 @@
+//! The event log of one query: append-only, numbered, bounded by dropping its oldest entries.
+
+use std::{collections::VecDeque, time::SystemTime};
+
+use crate::model::{Event, EventBody};
+
+/// How large one query's log may grow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogLimits {
+    pub events: usize,
+    pub bytes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    events: VecDeque<Event>,
+    /// Sequence number of the first kept event.
+    first: u64,
+    bytes: usize,
+}
+
+impl Log {
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) {
+        self.bytes += body.weight();
+        let sequence = self.next();
+        self.events.push_back(Event { sequence, attempt, at, body });
+        self.trim(limits);
+    }
+
+    /// Drops the oldest events beyond the limits. The newest one stays, whatever its size.
+    fn trim(&mut self, limits: LogLimits) {
+        while self.events.len() > 1 && (self.events.len() > limits.events || self.bytes > limits.bytes) {
+            if let Some(dropped) = self.events.pop_front() {
+                self.bytes -= dropped.body.weight();
+                self.first += 1;
+            }
+        }
+    }
+
+    /// The kept events from `from` on, at most `max` of them, headed by a gap where some were dropped.
+    pub(super) fn read(&self, from: u64, max: usize) -> Vec<Event> {
+        let mut out = Vec::with_capacity(max.min(self.events.len() + 1));
+        if from < self.first {
+            let Some(oldest) = self.events.front() else { return out };
+            let body = EventBody::Gap { first: from, last: self.first - 1 };
+            out.push(Event { sequence: self.first - 1, attempt: oldest.attempt, at: oldest.at, body });
+        }
+        let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        if skip < self.events.len() {
+            out.extend(self.events.range(skip..).take(max).cloned());
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::JsonText;
+
+    const WIDE: LogLimits = LogLimits { events: 1_000, bytes: 1_000_000 };
+
+    fn message(n: usize) -> EventBody {
+        EventBody::Message { content: JsonText::parse(n.to_string()).unwrap() }
+    }
+
+    fn log_of(n: usize, limits: LogLimits) -> Log {
+        let mut log = Log::default();
+        for i in 0..n {
+            log.push(1, SystemTime::UNIX_EPOCH, message(i), limits);
+        }
+        log
+    }
+
+    fn sequences(events: &[Event]) -> Vec<u64> {
+        events.iter().map(|event| event.sequence).collect()
+    }
+
+    #[test]
+    fn numbers_events_from_zero_without_holes() {
+        let log = log_of(5, WIDE);
+        assert_eq!(sequences(&log.read(0, 100)), [0, 1, 2, 3, 4]);
+        assert_eq!(sequences(&log.read(3, 100)), [3, 4]);
+        assert_eq!(sequences(&log.read(1, 2)), [1, 2]);
+        assert!(log.read(5, 100).is_empty());
+        assert!(log.read(u64::MAX, 100).is_empty());
+    }
+
+    #[test]
+    fn tells_a_reader_what_is_no_longer_kept() {
+        let log = log_of(10, LogLimits { events: 4, ..WIDE });
+        let events = log.read(2, 100);
+        assert_eq!(events[0].body, EventBody::Gap { first: 2, last: 5 });
+        assert_eq!(sequences(&events), [5, 6, 7, 8, 9]);
+        // A reader that resumes after the gap event sees the rest once, and no second gap.
+        assert_eq!(sequences(&log.read(6, 100)), [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn bounds_bytes_but_keeps_the_newest_event() {
+        let mut log = log_of(10, LogLimits { bytes: 3, ..WIDE });
+        assert_eq!(log.first(), 7);
+        let big = EventBody::Message { content: JsonText::parse("[1,2,3,4,5,6]").unwrap() };
+        log.push(1, SystemTime::UNIX_EPOCH, big, LogLimits { bytes: 3, ..WIDE });
+        assert_eq!((log.first(), log.next()), (10, 11));
+    }
+}

@@ -1,0 +1,54 @@
+//! The commented example file: every key with its default and the reason for it, and two kinds.
+
+use super::keys::{self, Fallback, Key, Section};
+use super::page::Page;
+
+const INTRODUCTION: &str = "Remuda's configuration: every key, what it does, its default, and why.\n\
+    A key behind a # has its default, or an example where there is none; remove the # to set it.\n\
+    Durations look like \"5s\", \"1m 30s\" or \"200ms\", sizes like \"512MiB\" or \"64KB\".\n\
+    Variables count more than this file: REMUDA__SERVER__LISTEN, REMUDA__KINDS__EMBED__MAX (a - in \
+    a kind's name becomes _). The flags --listen and --http count more than both.";
+
+const EMBED: &[(&str, &str)] = &[("command", r#"["python3", "embed_worker.py"]"#), ("types", r#"["embed"]"#)];
+
+const AGENT: &[(&str, &str)] = &[
+    ("command", r#"["node", "agent.js"]"#),
+    ("types", r#"["chat"]"#),
+    ("max", "8"),
+    ("pass_env", r#"["AGENT_API_KEY"]"#),
+    ("timeout", r#""30m""#),
+];
+
+/// The text of the example file.
+#[must_use]
+pub fn example() -> String {
+    let mut page = Page::default();
+    page.comment(INTRODUCTION);
+    let single = |section: &Section| *section != Section::Kind;
+    for section in Section::ALL.into_iter().filter(single) {
+        page.section(section.doc(), section.header());
+        for key in keys::of(section) {
+            entry(&mut page, key, None);
+        }
+    }
+    page.section(Section::Kind.doc(), "kinds.embed");
+    for key in keys::of(Section::Kind) {
+        let set = EMBED.iter().find(|(name, _)| *name == key.name);
+        entry(&mut page, key, set.map(|(_, value)| *value));
+    }
+    page.section("A second kind, with only what differs from the defaults.", "kinds.agent");
+    for (name, value) in AGENT {
+        page.set(name, value);
+    }
+    page.into_text()
+}
+
+fn entry(page: &mut Page, key: &Key, set: Option<&str>) {
+    page.line("");
+    page.comment(key.doc);
+    match (set, key.default) {
+        (Some(value), _) => page.set(key.name, value),
+        (None, Fallback::Value(text) | Fallback::Unset(text)) => page.unset(key.name, text),
+        (None, Fallback::Required(_)) => {}
+    }
+}

@@ -1,0 +1,37 @@
+//! The configuration: read from a file, the environment and the flags, checked, and shown again.
+//!
+//! A [`Config`] that exists is right: each value is parsed into a type that fits it, and every rule
+//! that ties two values together has been checked. Whoever made mistakes is told all of them at
+//! once, each with its place.
+//!
+//! Each key stands once in the table in `keys.rs`, its default beside the reason for it. Reading,
+//! showing, the names of the environment variables and the commented example file all come from
+//! that table.
+
+mod error;
+mod example;
+mod keys;
+mod kinds;
+mod layers;
+mod load;
+mod model;
+mod page;
+mod problem;
+mod reader;
+mod sections;
+mod show;
+mod suggest;
+mod tree;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{ConfigErrors, Mistake, Place};
+pub use example::example;
+pub use load::{Overrides, Source, environment};
+pub use model::{
+    BASE_ENVIRONMENT, Config, KindConfig, Listen, PoolConfig, QueueConfig, ResultsConfig, ServerConfig, Transport,
+};
+pub use problem::{Hint, Problem};
+pub use show::show;

@@ -1,0 +1,53 @@
+//! Puts TOML together line by line, with comments wrapped to a readable width.
+
+/// Comments are wrapped at this many characters.
+const WIDTH: usize = 100;
+
+/// A TOML document in the making.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    text: String,
+}
+
+impl Page {
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
+        self.text += line;
+        self.text.push('\n');
+    }
+
+    /// A section's header, after an empty line and what the section is about.
+    pub(super) fn section(&mut self, doc: &str, header: &str) {
+        self.line("");
+        self.comment(doc);
+        self.line(&format!("[{header}]"));
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.line(&format!("{name} = {value}"));
+    }
+
+    /// A key behind a #: not set, but ready to be.
+    pub(super) fn unset(&mut self, name: &str, value: &str) {
+        self.line(&format!("#{name} = {value}"));
+    }
+
+    /// Each line of `text` is a paragraph.
+    pub(super) fn comment(&mut self, text: &str) {
+        for paragraph in text.lines() {
+            let mut line = "#".to_owned();
+            for word in paragraph.split(' ') {
+                if line.chars().count() + 1 + word.chars().count() > WIDTH {
+                    self.line(&line);
+                    line.truncate(1);
+                }
+                line.push(' ');
+                line += word;
+            }
+            self.line(&line);
+        }
+    }
+}

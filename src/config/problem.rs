@@ -1,0 +1,105 @@
+//! Everything that can be wrong with a configuration, in the words that a person reads.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// What is wrong at one place.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Problem {
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    #[error("is larger than {most}, more than any config file needs")]
+    TooLarge { most: String },
+    #[error("is not valid UTF-8")]
+    NotUtf8,
+    #[error("not valid TOML: {0}")]
+    Syntax(String),
+
+    #[error("unknown section; {0}")]
+    UnknownSection(Hint),
+    #[error("unknown key; {0}")]
+    UnknownKey(Hint),
+    #[error("unknown variable; {0}")]
+    UnknownVariable(Hint),
+    #[error("could mean kind `{first}` or kind `{second}`; set the key in the file instead")]
+    AmbiguousVariable { first: String, second: String },
+    #[error("`{0}` is not supported by this version of remuda; remove it")]
+    NotSupported(String),
+
+    #[error("must be a section, written [{header}], not {got}")]
+    NotASection { header: String, got: &'static str },
+    #[error("is required: {0}")]
+    Missing(&'static str),
+    #[error("no kind of worker is defined: add a [kinds.NAME] section with a `command`")]
+    NoKinds,
+    #[error("is not a kind's name: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter")]
+    KindName,
+
+    #[error("must be {wanted}, not {got}")]
+    WrongType { wanted: &'static str, got: &'static str },
+    #[error("a bare number has no unit: write \"{write}\"")]
+    NoUnit { write: String },
+    #[error("{text} is not a duration: write one like \"5s\", \"1m 30s\" or \"200ms\"")]
+    NotADuration { text: String },
+    #[error("{text} is not a size: write one like \"512MiB\" or \"64KB\"")]
+    NotASize { text: String },
+    #[error(
+        "{text} is not an address: write an IP address and port, like \"127.0.0.1:50051\" or \
+         \"[::]:50051\", or the path of a Unix socket, like \"/run/remuda.sock\""
+    )]
+    NotAListenAddress { text: String },
+    #[error("{text} is not an address: write an IP address and port, like \"127.0.0.1:9090\", or \"off\"")]
+    NotAnHttpAddress { text: String },
+    #[error("{text} is not one of {choices}")]
+    NotAChoice { text: String, choices: &'static str },
+    #[error("{text} is not a Unix user name")]
+    NotAUser { text: String },
+    #[error("{text} is not a variable's name: it must not be empty or hold `=` or a NUL character")]
+    NotAVariableName { text: String },
+
+    #[error("must not be empty")]
+    Empty,
+    #[error("must not hold a NUL character")]
+    Nul,
+    #[error("must be from {least} to {most}, but is {got}")]
+    OutOfRange { least: String, most: String, got: String },
+    #[error("{path} is {bytes} bytes long; at most {most} {reason}")]
+    PathTooLong { path: String, bytes: usize, most: usize, reason: &'static str },
+
+    #[error("{value} is more than `{other}`, which is {limit}")]
+    Exceeds { value: String, other: &'static str, limit: String },
+    #[error("is the address of {other} too; each needs its own")]
+    SameAddress { other: &'static str },
+    #[error("{text} is listed twice")]
+    ListedTwice { text: String },
+    #[error("{text} is already served by kind `{kind}` ({place}); a type belongs to one kind")]
+    TypeTaken { text: String, kind: String, place: String },
+    #[error("the kinds' `min` add up to {sum} ({parts}), more than pool.max_workers, which is {limit}")]
+    MinSum { sum: usize, parts: String, limit: usize },
+    #[error("names that start with REMUDA_ are set by remuda itself")]
+    ReservedVariable,
+}
+
+/// What somebody who wrote an unknown name may have meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    DidYouMean(String),
+    /// The key exists, in another section.
+    BelongsIn(&'static str),
+    /// Nothing is close; these are known.
+    Known(Vec<&'static str>),
+    /// How such names are formed, where listing them all would be too long.
+    Form(&'static str),
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DidYouMean(name) => write!(f, "did you mean `{name}`?"),
+            Self::BelongsIn(section) => write!(f, "it belongs in [{section}]"),
+            Self::Known(names) => write!(f, "known are {}", names.join(", ")),
+            Self::Form(form) => write!(f, "write {form}"),
+        }
+    }
+}

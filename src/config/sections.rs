@@ -1,0 +1,160 @@
+//! Turns the whole tree into a `Config`, section by section.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use super::error::{Mistakes, Place};
+use super::keys::{self, Section};
+use super::kinds;
+use super::model::{Config, Listen, PoolConfig, QueueConfig, ResultsConfig, ServerConfig};
+use super::problem::Problem;
+use super::reader::{Origin, SectionReader, Setting};
+use super::suggest::{segment, unknown_section};
+use super::tree::{Field, Table, Value};
+use super::values::{ANY_DURATION, SOME_DURATION, duration, http, listen, path, positive, short_path, size};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// No machine runs more processes, connections or calls than this; a larger number is a slip of the
+/// hand.
+pub(super) const MOST_THINGS: usize = 1_000_000;
+/// Bounds of what is only counted, not kept open.
+const MOST_RECORDS: usize = 1_000_000_000;
+/// gRPC counts a message's bytes in 32 bits, and many clients in a signed number.
+pub(super) const MESSAGE_SIZES: std::ops::RangeInclusive<u64> = KIB..=GIB;
+/// What the pool appends to `socket_dir` must fit in the rest of the 108 bytes.
+const MOST_SOCKET_DIR: usize = 60;
+
+/// What the sections are read from.
+pub(super) struct Input<'a> {
+    pub(super) tree: &'a Table,
+    /// Relative paths start here.
+    pub(super) base: &'a Path,
+    /// The variable `TMPDIR`, which decides where sockets go unless `socket_dir` does.
+    pub(super) temporary: Option<&'a str>,
+}
+
+/// Reads everything. If there are mistakes, the result is good for nothing else than finding more
+/// of them.
+pub(super) fn read(input: &Input<'_>, mistakes: &mut Mistakes) -> Config {
+    report_unknown_sections(input.tree, mistakes);
+    let server = server(open(input, Section::Server, mistakes));
+    let (pool, max_workers) = pool(open(input, Section::Pool, mistakes), input);
+    let queue = queue(open(input, Section::Queue, mistakes));
+    let results = results(open(input, Section::Results, mistakes));
+    let limit = max_workers.valid().map(|limit| limit.get());
+    let kinds = kinds::read(input, limit, mistakes);
+    Config { server, pool, queue, results, kinds }
+}
+
+fn report_unknown_sections(tree: &Table, mistakes: &mut Mistakes) {
+    let is_known = |name: &str| Section::ALL.iter().any(|section| section.table() == name);
+    for field in tree.fields.iter().filter(|field| !is_known(&field.name)) {
+        mistakes.add(&field.place, segment(&field.name), unknown_section(&field.name));
+    }
+}
+
+fn open<'a>(input: &Input<'a>, section: Section, mistakes: &'a mut Mistakes) -> SectionReader<'a> {
+    const EMPTY: &Table = &Table { fields: Vec::new() };
+    let name = section.table();
+    let found = match input.tree.get(name) {
+        None => (EMPTY, Place::Whole),
+        Some(field) => (as_table(field, name, name, mistakes).unwrap_or(EMPTY), field.place.clone()),
+    };
+    SectionReader::new(section, name.to_owned(), found, mistakes)
+}
+
+/// The table that `field`, called `path`, must be; reports what is none.
+pub(super) fn as_table<'a>(field: &'a Field, path: &str, header: &str, mistakes: &mut Mistakes) -> Option<&'a Table> {
+    if let Value::Table(table) = &field.node.value {
+        return Some(table);
+    }
+    let problem = Problem::NotASection { header: header.to_owned(), got: field.node.value.type_name() };
+    mistakes.add(&field.node.place, path, problem);
+    None
+}
+
+fn server(mut section: SectionReader<'_>) -> ServerConfig {
+    let listen = section.read(&keys::LISTEN, listen);
+    let http = section.read(&keys::HTTP, http);
+    report_same_address(&mut section, &listen, &http);
+    let streams = section.read(&keys::MAX_CONCURRENT_STREAMS, positive(MOST_THINGS));
+    ServerConfig {
+        listen: listen.value,
+        http: http.value,
+        max_message_bytes: section.read(&keys::MAX_MESSAGE_BYTES, size(MESSAGE_SIZES)).value,
+        max_metadata_bytes: section.read(&keys::MAX_METADATA_BYTES, size(KIB..=16 * MIB)).value,
+        max_connections: section.read(&keys::MAX_CONNECTIONS, positive(MOST_THINGS)).value,
+        max_concurrent_streams: NonZeroU32::try_from(streams.value).expect("a million fits 32 bits"),
+        keepalive_interval: section.read(&keys::KEEPALIVE_INTERVAL, duration(SOME_DURATION)).value,
+        keepalive_timeout: section.read(&keys::KEEPALIVE_TIMEOUT, duration(SOME_DURATION)).value,
+    }
+}
+
+/// Port 0 stands for any free port, so there the same address twice is no conflict.
+fn report_same_address(
+    section: &mut SectionReader<'_>,
+    listen: &Setting<Listen>,
+    http: &Setting<Option<std::net::SocketAddr>>,
+) {
+    let (Some(Listen::Tcp(grpc)), Some(Some(address))) = (listen.valid(), http.valid()) else {
+        return;
+    };
+    if grpc != address || address.port() == 0 {
+        return;
+    }
+    // The defaults differ, so at least one of the two was written.
+    if let Origin::Written(place) = &http.origin {
+        let other = "server.listen";
+        section.mistake(&keys::HTTP, place, Problem::SameAddress { other });
+    } else if let Origin::Written(place) = &listen.origin {
+        let other = "server.http";
+        section.mistake(&keys::LISTEN, place, Problem::SameAddress { other });
+    }
+}
+
+fn pool(mut section: SectionReader<'_>, input: &Input<'_>) -> (PoolConfig, Setting<std::num::NonZeroUsize>) {
+    let max_workers = section.read(&keys::MAX_WORKERS, positive(MOST_THINGS));
+    let socket_dir = section.read_optional(&keys::SOCKET_DIR, |node| {
+        let dir = path(input.base)(node)?;
+        short_socket_dir(&dir).map(|()| dir)
+    });
+    report_long_temporary(&mut section, input);
+    let config = PoolConfig {
+        max_workers: max_workers.value,
+        drain_timeout: section.read(&keys::DRAIN_TIMEOUT, duration(ANY_DURATION)).value,
+        socket_dir,
+    };
+    (config, max_workers)
+}
+
+/// Without `socket_dir` the sockets go to the temporary directory, whose name can be too long as
+/// well.
+fn report_long_temporary(section: &mut SectionReader<'_>, input: &Input<'_>) {
+    let Some(temporary) = input.temporary.filter(|_| !section.has(&keys::SOCKET_DIR)) else {
+        return;
+    };
+    if let Err(problem) = short_socket_dir(Path::new(temporary)) {
+        let place = Place::Variable("TMPDIR".to_owned());
+        section.mistake(&keys::SOCKET_DIR, &place, problem);
+    }
+}
+
+fn short_socket_dir(dir: &Path) -> Result<(), Problem> {
+    short_path(dir, MOST_SOCKET_DIR, "leave room for a socket's name")
+}
+
+fn queue(mut section: SectionReader<'_>) -> QueueConfig {
+    QueueConfig { max_queries: section.read(&keys::MAX_QUERIES, positive(MOST_RECORDS)).value }
+}
+
+fn results(mut section: SectionReader<'_>) -> ResultsConfig {
+    ResultsConfig {
+        max_events: section.read(&keys::MAX_EVENTS, positive(MOST_RECORDS)).value,
+        max_bytes: section.read(&keys::MAX_BYTES, size(KIB..=1024 * GIB)).value,
+        retention: section.read(&keys::RETENTION, duration(ANY_DURATION)).value,
+        max_ended: section.read(&keys::MAX_ENDED, positive(MOST_RECORDS)).value,
+    }
+}

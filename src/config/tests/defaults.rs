@@ -1,0 +1,182 @@
+//! What holds when nothing is written.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::keys::{self, Fallback};
+use super::super::{
+    Config, KindConfig, Listen, Overrides, PoolConfig, QueueConfig, ResultsConfig, ServerConfig, Source, Transport,
+};
+use super::{MINIMAL, loaded};
+
+fn nonzero(number: usize) -> NonZeroUsize {
+    NonZeroUsize::new(number).unwrap()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn documented() -> Config {
+    Config {
+        server: ServerConfig {
+            listen: Listen::Tcp("127.0.0.1:50051".parse().unwrap()),
+            http: Some("127.0.0.1:9090".parse().unwrap()),
+            max_message_bytes: 4 << 20,
+            max_metadata_bytes: 16 << 10,
+            max_connections: nonzero(1024),
+            max_concurrent_streams: NonZeroU32::new(1024).unwrap(),
+            keepalive_interval: seconds(30),
+            keepalive_timeout: seconds(10),
+        },
+        pool: PoolConfig { max_workers: nonzero(16), drain_timeout: seconds(30), socket_dir: None },
+        queue: QueueConfig { max_queries: nonzero(100_000) },
+        results: ResultsConfig {
+            max_events: nonzero(100_000),
+            max_bytes: 64 << 20,
+            retention: seconds(600),
+            max_ended: nonzero(10_000),
+        },
+        kinds: vec![documented_kind()],
+    }
+}
+
+fn documented_kind() -> KindConfig {
+    KindConfig {
+        name: "k".to_owned(),
+        command: vec!["w".to_owned()],
+        types: Vec::new(),
+        min: 1,
+        max: nonzero(4),
+        dir: None,
+        env: BTreeMap::new(),
+        pass_env: Vec::new(),
+        user: None,
+        transport: Transport::Socket,
+        start_timeout: seconds(60),
+        connect_timeout: seconds(10),
+        timeout: Some(seconds(300)),
+        cancel_grace: seconds(2),
+        term_grace: seconds(5),
+        idle_after: seconds(300),
+        max_line_bytes: 4 << 20,
+        restart_backoff: Duration::from_millis(200),
+        restart_backoff_max: seconds(30),
+    }
+}
+
+#[test]
+fn a_command_is_all_that_is_needed() {
+    assert_eq!(loaded(MINIMAL), documented());
+}
+
+#[test]
+fn writing_a_default_changes_nothing() {
+    for key in keys::ALL {
+        let Fallback::Value(default) = key.default else {
+            continue;
+        };
+        let line = format!("{} = {default}\n", key.name);
+        let text = match key.section {
+            keys::Section::Kind => format!("{MINIMAL}{line}"),
+            other => format!("[{}]\n{line}{MINIMAL}", other.header()),
+        };
+        assert_eq!(loaded(&text), documented(), "{}", key.name);
+    }
+}
+
+#[test]
+fn the_built_in_config_serves_the_echo_worker() {
+    let executable = PathBuf::from("/opt/re \"muda\\/remuda");
+    let source = Source::BuiltIn { executable };
+    let config = Config::load(source, [], &Overrides::default()).unwrap();
+    assert_eq!(config.server, documented().server);
+    let echo = KindConfig {
+        name: "echo".to_owned(),
+        command: ["/opt/re \"muda\\/remuda", "worker", "echo"].map(str::to_owned).to_vec(),
+        min: 2,
+        ..documented_kind()
+    };
+    assert_eq!(config.kinds, [echo]);
+}
+
+#[test]
+fn max_is_at_least_min_unless_written() {
+    let kind = &loaded(&format!("{MINIMAL}min = 7\n")).kinds[0];
+    assert_eq!((kind.min, kind.max.get()), (7, 7));
+    let kind = &loaded(&format!("{MINIMAL}min = 0\n")).kinds[0];
+    assert_eq!((kind.min, kind.max.get()), (0, 4));
+}
+
+#[test]
+fn a_default_gives_way_to_a_lower_bound_that_is_written() {
+    let text = format!("{MINIMAL}start_timeout = \"3s\"\nrestart_backoff_max = \"100ms\"\n");
+    let kind = &loaded(&text).kinds[0];
+    assert_eq!(kind.connect_timeout, seconds(3));
+    assert_eq!(kind.restart_backoff, Duration::from_millis(100));
+}
+
+#[test]
+fn kinds_keep_the_order_of_the_file() {
+    let text = "[kinds.zebra]\ncommand = [\"z\"]\n[kinds.ape]\ncommand = [\"a\"]\n\
+                [kinds.m-1_x]\ncommand = [\"m\"]\n";
+    let names: Vec<_> = loaded(text).kinds.into_iter().map(|k| k.name).collect();
+    assert_eq!(names, ["zebra", "ape", "m-1_x"]);
+}
+
+#[test]
+fn every_value_can_be_written() {
+    let config = loaded(
+        r#"
+        server = { listen = "unix:///run/r.sock", http = "off", max_message_bytes = "1.5 MiB" }
+        pool.socket_dir = "sockets"
+        [results]
+        max_bytes = "64KB"
+        retention = "0s"
+        [kinds.k]
+        command = ["w", "--fast"]
+        dir = "work"
+        env = { MODEL = "small", EMPTY = "" }
+        pass_env = ["CUDA_HOME"]
+        user = "_remuda"
+        transport = "stdio"
+        timeout = "none"
+        idle_after = "1h 30m 5s 200ms"
+        max = 0x10
+        "#,
+    );
+    assert_eq!(config.server.listen, Listen::Unix("/run/r.sock".into()));
+    assert_eq!(config.server.http, None);
+    assert_eq!(config.server.max_message_bytes, 3 << 19);
+    assert_eq!(config.pool.socket_dir, Some("/etc/remuda/sockets".into()));
+    assert_eq!(config.results.max_bytes, 64_000);
+    assert_eq!(config.results.retention, Duration::ZERO);
+    let kind = &config.kinds[0];
+    assert_eq!(kind.command, ["w", "--fast"]);
+    assert_eq!(kind.dir, Some("/etc/remuda/work".into()));
+    assert_eq!(kind.env["MODEL"], "small");
+    assert_eq!(kind.env["EMPTY"], "");
+    assert_eq!(kind.pass_env, ["CUDA_HOME"]);
+    assert_eq!(kind.user.as_deref(), Some("_remuda"));
+    assert_eq!(kind.transport, Transport::Stdio);
+    assert_eq!(kind.timeout, None);
+    assert_eq!(kind.idle_after, Duration::from_millis(5_405_200));
+    assert_eq!(kind.max.get(), 16);
+}
+
+#[test]
+fn a_slash_or_a_scheme_makes_a_listen_address_a_path() {
+    for (text, path) in [
+        ("/run/r.sock", "/run/r.sock"),
+        ("./r.sock", "./r.sock"),
+        ("unix:r.sock", "r.sock"),
+        ("unix:/run/r.sock", "/run/r.sock"),
+    ] {
+        let config = loaded(&format!("[server]\nlisten = \"{text}\"\n{MINIMAL}"));
+        assert_eq!(config.server.listen, Listen::Unix(path.into()), "{text}");
+    }
+    let config = loaded(&format!("[server]\nlisten = \"[::]:0\"\nhttp = \"[::]:0\"\n{MINIMAL}"));
+    assert_eq!(config.server.listen, Listen::Tcp("[::]:0".parse().unwrap()));
+}

@@ -1,0 +1,103 @@
+//! Nothing that can be written in a file, however wrong, does more harm than a list of mistakes.
+
+use super::super::keys::{self, Section};
+use super::{MINIMAL, load, refused};
+
+/// What no key takes.
+const WRONG: [&str; 9] = [
+    "true",
+    "1.5",
+    "nan",
+    "1979-05-27",
+    "07:32:00",
+    "[[1]]",
+    "{ x = 1 }",
+    "-9_223_372_036_854_775_808",
+    "99999999999999999999999999999999",
+];
+
+#[test]
+fn a_wrong_type_is_a_mistake_that_names_the_key() {
+    for key in keys::ALL {
+        for wrong in WRONG {
+            let line = format!("{} = {wrong}", key.name);
+            let (text, path) = match key.section {
+                // `command` must not be there twice.
+                Section::Kind if key.name == "command" => {
+                    (format!("[kinds.k]\n{line}\n"), "kinds.k.command".to_owned())
+                }
+                Section::Kind => (format!("{MINIMAL}{line}\n"), format!("kinds.k.{}", key.name)),
+                other => {
+                    let path = format!("{}.{}", other.table(), key.name);
+                    (format!("[{}]\n{line}\n{MINIMAL}", other.table()), path)
+                }
+            };
+            let errors = load(&text).expect_err(&text);
+            let [mistake] = errors.mistakes() else {
+                panic!("{line}: {errors}");
+            };
+            assert!(mistake.path.starts_with(&path), "{line}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_variable_is_a_mistake_that_names_it() {
+    for key in keys::ALL {
+        let section = match key.section {
+            Section::Kind => "KINDS__K".to_owned(),
+            other => other.table().to_uppercase(),
+        };
+        let variable = format!("REMUDA__{section}__{}", key.name.to_uppercase());
+        let env = [(variable.as_str(), "true")];
+        let errors = super::load_with(MINIMAL, &env, &super::Overrides::default()).unwrap_err();
+        let errors = errors.to_string();
+        assert!(errors.starts_with(&format!("{variable}: ")), "{errors}");
+        assert!(errors.ends_with("\n1 mistake in remuda.toml"), "{errors}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    let arrays = refused(&format!("x = {}", "[".repeat(100_000)));
+    assert!(arrays.contains("cannot recurse further"), "{arrays}");
+    assert!(arrays.lines().count() < 10, "{arrays}");
+    let tables = refused(&format!("x = {}", "{a=".repeat(100_000)));
+    assert!(tables.contains("not valid TOML"), "{tables}");
+    let dotted = refused(&format!("{}=1", vec!["a"; 10_000].join(".")));
+    assert!(dotted.contains("recursion limit"), "{dotted}");
+    let header = refused(&format!("[{}]", vec!["a"; 10_000].join(".")));
+    assert!(header.contains("recursion limit"), "{header}");
+}
+
+#[test]
+fn many_mistakes_are_all_reported_soon() {
+    let keys: Vec<_> = (0..10_000).map(|n| format!("k{n} = 1\n")).collect();
+    let errors = load(&format!("[server]\n{}{MINIMAL}", keys.concat())).unwrap_err();
+    assert_eq!(errors.mistakes().len(), 10_000);
+}
+
+#[test]
+fn every_mistake_is_one_line_of_plain_text() {
+    let wild = "\\u001b[2J\\n\\r\\u0007";
+    let errors = refused(&format!(
+        "\"{wild}\" = 1\n[server]\n\"{wild}\" = 1\nlisten = \"{wild}\"\nhttp = \"{}\"\n\
+         [kinds.\"{wild}\"]\ncommand = [\"w\"]\nuser = \"{wild}\"\nenv = {{ \"{wild}\" = 1 }}\n\
+         timeout = \"{wild}\"\nmax_line_bytes = \"{wild}\"\ntransport = \"{wild}\"\n",
+        "long ".repeat(10_000),
+    ));
+    assert_eq!(errors.lines().count(), 11, "{errors}");
+    for line in errors.lines() {
+        assert!(line.chars().all(|c| !c.is_control()), "{line:?}");
+        assert!(line.len() < 400, "{line}");
+    }
+}
+
+#[test]
+fn garbage_is_refused() {
+    for text in ["\0", "=", "[", "]]", "\"", "a", "a=", "\u{202e}", "[a]\n[a]", "kinds.k.command = [\"w\"]\n[kinds.k]"]
+    {
+        let errors = refused(text);
+        assert!(errors.contains("not valid TOML"), "{text:?}: {errors}");
+    }
+}

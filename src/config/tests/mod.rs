@@ -1,0 +1,50 @@
+//! The configuration as a person meets it: what loads, what is refused, and in which words.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
+mod defaults;
+mod hostile;
+mod layers;
+mod limits;
+mod mistakes;
+mod show;
+mod sources;
+
+use std::path::PathBuf;
+
+use super::{Config, ConfigErrors, Overrides, Source};
+
+/// The shortest config that loads.
+const MINIMAL: &str = "[kinds.k]\ncommand = [\"w\"]\n";
+
+fn load_with(text: &str, env: &[(&str, &str)], overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    let source =
+        Source::Text { name: "remuda.toml".to_owned(), text: text.to_owned(), base_dir: PathBuf::from("/etc/remuda") };
+    let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    Config::load(source, env, overrides)
+}
+
+fn load(text: &str) -> Result<Config, ConfigErrors> {
+    load_with(text, &[], &Overrides::default())
+}
+
+#[track_caller]
+fn loaded(text: &str) -> Config {
+    load(text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Everything that a person is told about `text`.
+#[track_caller]
+fn refused(text: &str) -> String {
+    load(text).expect_err("this must not load").to_string()
+}
+
+/// Expects exactly `lines`, and the count of them as the last line.
+#[track_caller]
+fn expect_mistakes(errors: &str, lines: &[&str]) {
+    let count = match lines.len() {
+        1 => "1 mistake in remuda.toml".to_owned(),
+        count => format!("{count} mistakes in remuda.toml"),
+    };
+    assert_eq!(errors, format!("{}\n{count}", lines.join("\n")));
+}

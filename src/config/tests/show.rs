@@ -1,0 +1,155 @@
+//! What is shown loads again, and the example file is what the table says.
+
+use std::path::PathBuf;
+
+use super::super::keys::{self, Section};
+use super::super::{Config, Overrides, Source, example, show};
+use super::{MINIMAL, loaded};
+
+/// Everything differs from its default, and strings hold what is hard to quote.
+const UNUSUAL: &str = r##"
+[server]
+listen = "unix:re\"muda"
+http = "off"
+max_message_bytes = "5000B"
+max_metadata_bytes = "3KB"
+max_connections = 12345
+max_concurrent_streams = 999_999
+keepalive_interval = "1h 1m 1s 1ms 1us 1ns"
+keepalive_timeout = "1year"
+[pool]
+max_workers = 1_000_000
+drain_timeout = "0s"
+socket_dir = "/run/#remuda"
+[queue]
+max_queries = 1
+[results]
+max_events = 1
+max_bytes = "1TiB"
+retention = "40days"
+max_ended = 123456
+[kinds.first]
+command = ["a", "b c", "'\"\\", "ä\t\n\u001b"]
+types = ["x.y/z", " "]
+min = 0
+max = 9
+dir = "there/../it's"
+env = { A = "1\n2\n\"\"\"3'''", "b c" = "", "É" = "#" }
+pass_env = ["HTTPS_PROXY"]
+user = "a.b-c_d"
+transport = "stdio"
+start_timeout = "2m"
+connect_timeout = "90s"
+timeout = "none"
+cancel_grace = "1ms"
+term_grace = "0s"
+idle_after = "7months"
+max_line_bytes = "1025B"
+restart_backoff = "1s"
+restart_backoff_max = "1s"
+[kinds.second]
+command = ["a"]
+min = 7
+"##;
+
+#[test]
+fn what_is_shown_loads_to_the_same_again() {
+    for text in [MINIMAL, UNUSUAL, &example()] {
+        let config = loaded(text);
+        let shown = show(&config);
+        let source =
+            Source::Text { name: "shown".to_owned(), text: shown.clone(), base_dir: PathBuf::from("/elsewhere") };
+        let again = Config::load(source, [], &Overrides::default());
+        let again = again.unwrap_or_else(|errors| panic!("{errors}\n{shown}"));
+        assert_eq!(again, config, "{shown}");
+        assert_eq!(show(&again), shown);
+    }
+}
+
+#[test]
+fn every_key_is_shown_and_explained() {
+    let shown = show(&loaded(MINIMAL));
+    let page = shown.replace("\n# ", " ");
+    for key in keys::ALL {
+        let is_line = |line: &str| {
+            let line = line.strip_prefix('#').unwrap_or(line);
+            line.starts_with(&format!("{} = ", key.name))
+        };
+        assert!(shown.lines().any(is_line), "{} is not shown", key.name);
+        assert!(page.contains(key.doc), "{} is not explained", key.name);
+    }
+}
+
+#[test]
+fn only_what_differs_from_a_default_is_marked() {
+    assert_eq!(show(&loaded(MINIMAL)).matches("# default:").count(), 0);
+    let shown = show(&loaded(&format!("[pool]\nmax_workers = 20_000\n{MINIMAL}")));
+    assert!(shown.contains("\nmax_workers = 20_000  # default: 16\n"), "{shown}");
+}
+
+#[test]
+fn comments_are_not_wider_than_a_window() {
+    for line in show(&loaded(MINIMAL)).lines().chain(example().lines()) {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+fn example_path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/remuda.example.toml")
+}
+
+/// With `UPDATE_EXAMPLE` set the file is written instead of compared.
+#[test]
+fn the_example_file_is_up_to_date() {
+    if std::env::var_os("UPDATE_EXAMPLE").is_some() {
+        std::fs::write(example_path(), example()).unwrap();
+    }
+    let on_disk = std::fs::read_to_string(example_path()).unwrap();
+    assert!(
+        on_disk == example(),
+        "deploy/remuda.example.toml differs from the table of keys; write it anew with \
+         `UPDATE_EXAMPLE=1 cargo test the_example_file`"
+    );
+}
+
+#[test]
+fn the_example_is_the_defaults_and_two_kinds() {
+    let config = loaded(&example());
+    let minimal = loaded(
+        "[kinds.embed]\ncommand = [\"python3\", \"embed_worker.py\"]\ntypes = [\"embed\"]\n\
+         [kinds.agent]\ncommand = [\"node\", \"agent.js\"]\ntypes = [\"chat\"]\nmax = 8\n\
+         pass_env = [\"AGENT_API_KEY\"]\ntimeout = \"30m\"\n",
+    );
+    assert_eq!(config, minimal);
+}
+
+#[test]
+fn the_defaults_in_the_example_are_the_real_ones() {
+    let unset = |name: &str| {
+        let is_it = |key: &&keys::Key| key.name == name;
+        let key = keys::ALL.iter().find(is_it);
+        key.is_some_and(|key| matches!(key.default, keys::Fallback::Unset(_)))
+    };
+    let uncomment = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') && !unset(rest.split(' ').next().unwrap()) => {
+            format!("{rest}\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    let text: String = example().lines().map(uncomment).collect();
+    assert!(text.contains("\nlisten = "), "{text}");
+    assert_eq!(loaded(&text), loaded(&example()));
+}
+
+#[test]
+fn the_examples_of_unset_keys_are_valid() {
+    for key in keys::ALL {
+        if let keys::Fallback::Unset(value) = key.default {
+            let line = format!("{} = {value}\n", key.name);
+            loaded(&match key.section {
+                Section::Kind => format!("{MINIMAL}{line}"),
+                other => format!("[{}]\n{line}{MINIMAL}", other.header()),
+            });
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Remuda: warm worker processes behind one gRPC endpoint.
+//!
+//! ARCHITECTURE.md tells how the parts fit together.
+
+pub mod api;
+pub mod broker;
+pub mod config;
+pub mod metrics;
+pub mod model;
+pub mod pool;
+pub mod protocol;
+pub mod state;
+pub mod worker;

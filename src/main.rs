@@ -1,0 +1,3 @@
+//! The `remuda` command.
+
+fn main() {}

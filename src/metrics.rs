@@ -1,0 +1,235 @@
+//! Every metric there is: its name, its help, its labels. Other modules get resolved counters with verbs for names.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    TextEncoder, core::Collector,
+};
+
+use crate::{
+    model::DeathCause,
+    state::{QueryState, State, WorkerState},
+};
+
+/// From fifty microseconds to ten minutes: a cached answer and a long agent run both fall inside.
+const SECONDS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+
+/// All metrics of one server.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    workers: IntGaugeVec,
+    queries: IntGaugeVec,
+    queue_depth: IntGaugeVec,
+    transitions: IntCounterVec,
+    exits: IntCounterVec,
+    start_seconds: HistogramVec,
+    stale_frames: IntCounterVec,
+    rpcs: IntCounterVec,
+    pub query: Arc<QueryMetrics>,
+}
+
+/// What happens to queries.
+#[derive(Debug)]
+pub struct QueryMetrics {
+    results: IntCounterVec,
+    wait_seconds: HistogramVec,
+    duration_seconds: HistogramVec,
+}
+
+/// What happens to the workers of one kind, every series resolved.
+#[derive(Debug)]
+pub struct KindMetrics {
+    states: [AtomicI64; WorkerState::ALL.len()],
+    transitions: HashMap<(usize, usize), IntCounter>,
+    exits: HashMap<DeathCause, IntCounter>,
+    start_seconds: Histogram,
+    stale_frames: IntCounter,
+}
+
+impl Metrics {
+    #[must_use]
+    pub fn new(kinds: &[Arc<str>]) -> Self {
+        let registry = Registry::new();
+        let query = Arc::new(QueryMetrics::new(&registry, kinds));
+        let build = gauge(&registry, "remuda_build_info", "Always 1; the label tells the version.", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Self {
+            workers: gauge(&registry, "remuda_workers", "Workers by kind and state.", &["kind", "state"]),
+            queries: gauge(
+                &registry,
+                "remuda_queries",
+                "Queries that are kept, by kind and state.",
+                &["kind", "state"],
+            ),
+            queue_depth: gauge(&registry, "remuda_queue_depth", "Queries that wait for a worker, by kind.", &["kind"]),
+            transitions: counter(
+                &registry,
+                "remuda_worker_transitions_total",
+                "State transitions of workers.",
+                &["kind", "from", "to"],
+            ),
+            exits: counter(&registry, "remuda_worker_exits_total", "Ends of workers by cause.", &["kind", "cause"]),
+            start_seconds: histogram(
+                &registry,
+                "remuda_worker_start_seconds",
+                "Time from spawn to ready, in seconds.",
+                &["kind"],
+            ),
+            stale_frames: counter(
+                &registry,
+                "remuda_stale_frames_total",
+                "Frames dropped because their query was over.",
+                &["kind"],
+            ),
+            rpcs: counter(&registry, "remuda_grpc_requests_total", "Finished gRPC calls.", &["method", "code"]),
+            registry,
+            query,
+        }
+    }
+
+    /// Resolves the series of one kind, so that they stand at zero from the start.
+    #[must_use]
+    pub fn kind(&self, kind: &str) -> Arc<KindMetrics> {
+        let transition = |(from, to): &(WorkerState, WorkerState)| {
+            let counter = self.transitions.with_label_values(&[kind, from.name(), to.name()]);
+            ((from.index(), to.index()), counter)
+        };
+        Arc::new(KindMetrics {
+            states: Default::default(),
+            transitions: WorkerState::TABLE.iter().map(transition).collect(),
+            exits: DeathCause::ALL
+                .iter()
+                .map(|cause| (*cause, self.exits.with_label_values(&[kind, cause.name()])))
+                .collect(),
+            start_seconds: self.start_seconds.with_label_values(&[kind]),
+            stale_frames: self.stale_frames.with_label_values(&[kind]),
+        })
+    }
+
+    /// Counts a finished call. Both labels come from fixed lists.
+    pub fn rpc_finished(&self, method: &str, code: &str) {
+        self.rpcs.with_label_values(&[method, code]).inc();
+    }
+
+    pub fn set_workers(&self, kind: &str, metrics: &KindMetrics) {
+        for state in WorkerState::ALL {
+            let count = metrics.states[state.index()].load(Relaxed);
+            self.workers.with_label_values(&[kind, state.name()]).set(count);
+        }
+    }
+
+    pub fn set_queries(&self, counts: &[(Arc<str>, QueryState, usize)]) {
+        for (kind, state, count) in counts {
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            self.queries.with_label_values(&[&**kind, state.name()]).set(count);
+            if *state == QueryState::Pending {
+                self.queue_depth.with_label_values(&[&**kind]).set(count);
+            }
+        }
+    }
+
+    /// The text that Prometheus scrapes.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("a registered metric can be written");
+        String::from_utf8(text).expect("the text format is UTF-8")
+    }
+}
+
+impl QueryMetrics {
+    fn new(registry: &Registry, kinds: &[Arc<str>]) -> Self {
+        let metrics = Self {
+            results: counter(registry, "remuda_query_results_total", "Ended queries by outcome.", &["kind", "outcome"]),
+            wait_seconds: histogram(
+                registry,
+                "remuda_queue_wait_seconds",
+                "Time from submit to dispatch, in seconds.",
+                &["kind"],
+            ),
+            duration_seconds: histogram(
+                registry,
+                "remuda_query_duration_seconds",
+                "Time from submit to the final event, in seconds.",
+                &["kind"],
+            ),
+        };
+        for kind in kinds {
+            for state in QueryState::ALL.iter().filter(|state| state.is_terminal()) {
+                metrics.results.with_label_values(&[&**kind, state.name()]);
+            }
+            metrics.wait_seconds.with_label_values(&[kind]);
+            metrics.duration_seconds.with_label_values(&[kind]);
+        }
+        metrics
+    }
+
+    pub fn claimed(&self, kind: &str, wait: Duration) {
+        self.wait_seconds.with_label_values(&[kind]).observe(wait.as_secs_f64());
+    }
+
+    pub fn ended(&self, kind: &str, state: QueryState, duration: Duration) {
+        self.results.with_label_values(&[kind, state.name()]).inc();
+        self.duration_seconds.with_label_values(&[kind]).observe(duration.as_secs_f64());
+    }
+}
+
+impl KindMetrics {
+    pub fn worker_entered(&self, state: WorkerState) {
+        self.states[state.index()].fetch_add(1, Relaxed);
+    }
+
+    pub fn worker_moved(&self, from: WorkerState, to: WorkerState) {
+        self.states[from.index()].fetch_sub(1, Relaxed);
+        self.states[to.index()].fetch_add(1, Relaxed);
+        if let Some(counter) = self.transitions.get(&(from.index(), to.index())) {
+            counter.inc();
+        }
+    }
+
+    /// The worker is gone from the registry: it is not counted in any state any more.
+    pub fn worker_left(&self, state: WorkerState, cause: DeathCause) {
+        self.states[state.index()].fetch_sub(1, Relaxed);
+        if let Some(counter) = self.exits.get(&cause) {
+            counter.inc();
+        }
+    }
+
+    pub fn started(&self, took: Duration) {
+        self.start_seconds.observe(took.as_secs_f64());
+    }
+
+    pub fn stale_frame(&self) {
+        self.stale_frames.inc();
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
+    let collector = collector.expect("metric names and labels are valid");
+    registry.register(Box::new(collector.clone())).expect("each metric is registered once");
+    collector
+}
+
+fn counter(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()), labels))
+}

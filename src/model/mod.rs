@@ -1,0 +1,11 @@
+//! Plain data that every layer speaks: ids, queries, events and death certificates.
+
+mod certificate;
+mod event;
+mod ids;
+mod query;
+
+pub use certificate::{Certificate, DeathCause, Exit};
+pub use event::{Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung};
+pub use ids::{BadQueryId, QueryId, WorkerId};
+pub use query::QuerySpec;

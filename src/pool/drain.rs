@@ -1,0 +1,103 @@
+//! The end of the pool: let accepted queries finish, then stop every worker, all within a known time.
+
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant as StdInstant},
+};
+
+use tokio::time::{Instant, Interval, timeout_at};
+use tracing::{info, warn};
+
+use crate::{model::DeathCause, state::PoolLifecycle, worker::StopMode};
+
+use super::{
+    Inner, Supervisor,
+    supervisor::{Event, StopSignals},
+};
+
+/// What reaping and writing certificates may take beyond the ladder itself.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// What the stop cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Queries that waited and were rejected.
+    pub rejected: usize,
+    /// Queries that ran and were cut short.
+    pub cut_short: usize,
+}
+
+impl Drained {
+    #[must_use]
+    pub fn nothing_was_lost(self) -> bool {
+        self.rejected == 0 && self.cut_short == 0
+    }
+}
+
+impl Supervisor {
+    pub(super) async fn drain(mut self, stop: StopSignals, mut tick: Interval) -> Drained {
+        let limit = self.inner.config.pool.drain_timeout;
+        let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
+        info!(running = self.inner.data.busy_count(), timeout = ?limit, "draining");
+        let patience = Instant::now() + limit;
+        while self.inner.has_work() && !stop.now.is_cancelled() {
+            let event = tokio::select! {
+                () = tokio::time::sleep_until(patience) => break,
+                () = stop.now.cancelled() => break,
+                event = self.next_event(&mut tick) => event,
+            };
+            // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
+            self.handle(event).await;
+        }
+        let rejected = self.inner.broker.close().await;
+        self.stop_workers(&stop).await;
+        let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
+        let drained = Drained { rejected, cut_short: self.inner.cut_short.load(Relaxed) };
+        if drained.nothing_was_lost() {
+            info!("stopped; nothing was lost");
+        } else {
+            warn!(rejected, cut_short = drained.cut_short, "stopped before all queries had ended");
+        }
+        drained
+    }
+
+    async fn stop_workers(&mut self, stop: &StopSignals) {
+        let ladder = |kind: &super::Kind| kind.config.cancel_grace + kind.config.term_grace;
+        let longest = self.inner.kinds.iter().map(ladder).max().unwrap_or_default();
+        let deadline = Instant::now() + longest + SLACK;
+        self.inner.request_stop_of_all(StopMode::Now);
+        let mut in_haste = false;
+        while !self.drivers.is_empty() {
+            let ended = tokio::select! {
+                () = stop.now.cancelled(), if !in_haste => {
+                    in_haste = true;
+                    self.inner.request_stop_of_all(StopMode::Kill);
+                    continue;
+                }
+                ended = timeout_at(deadline, self.drivers.join_next_with_id()) => ended,
+            };
+            match ended {
+                Ok(Some(ended)) => self.handle(Event::Ended(ended)).await,
+                Ok(None) => break,
+                Err(_) => {
+                    // Their processes are killed when the tasks are dropped.
+                    warn!(workers = self.drivers.len(), "workers did not end in time and were abandoned");
+                    self.drivers.shutdown().await;
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Whether an accepted query has not ended yet.
+    fn has_work(&self) -> bool {
+        self.data.busy_count() > 0 || self.kinds.iter().any(|kind| self.broker.waiting(&kind.config.name) > 0)
+    }
+
+    fn request_stop_of_all(&self, mode: StopMode) {
+        for worker in self.data.snapshot() {
+            worker.request_stop(DeathCause::Shutdown, mode);
+        }
+    }
+}

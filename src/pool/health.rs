@@ -1,0 +1,89 @@
+//! Whether a query could start now, and if not, why not.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    config::KindConfig,
+    model::Certificate,
+    state::{Occupancy, PoolLifecycle, State, WorkerState},
+};
+
+use super::{Inner, Pool};
+
+#[derive(Debug, Clone)]
+pub struct Health {
+    pub serving: bool,
+    pub reasons: Vec<String>,
+    pub lifecycle: PoolLifecycle,
+    pub occupancy: Occupancy,
+    pub kinds: Vec<KindHealth>,
+    pub uptime: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct KindHealth {
+    pub kind: Arc<KindConfig>,
+    /// Why a query of this kind could not start; `None` if it could.
+    pub reason: Option<String>,
+    /// States with at least one worker.
+    pub workers: Vec<(WorkerState, usize)>,
+    pub waiting: usize,
+    pub last_failure: Option<Arc<Certificate>>,
+}
+
+impl Pool {
+    /// The health of the pool: it serves if any kind does, and tells of every kind that does not.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let inner = &self.inner;
+        let lifecycle = inner.lifecycle.get();
+        let kinds: Vec<KindHealth> = (0..inner.kinds.len()).map(|kind| inner.kind_health(kind)).collect();
+        let admitting = matches!(lifecycle, PoolLifecycle::Initializing | PoolLifecycle::Ready);
+        let mut reasons = Vec::new();
+        if !admitting {
+            reasons.push(format!("the server is {lifecycle} and takes no more queries"));
+        }
+        reasons.extend(kinds.iter().filter_map(|kind| kind.reason.clone()));
+        Health {
+            serving: admitting && kinds.iter().any(|kind| kind.reason.is_none()),
+            reasons,
+            lifecycle,
+            occupancy: inner.occupancy(),
+            kinds,
+            uptime: inner.started.elapsed(),
+        }
+    }
+}
+
+impl Inner {
+    fn kind_health(&self, kind: usize) -> KindHealth {
+        let kind = &self.kinds[kind];
+        let states: Vec<WorkerState> =
+            self.data.all_of_kind(&kind.config.name).iter().map(|worker| worker.state()).collect();
+        let count = |state: &WorkerState| (*state, states.iter().filter(|found| *found == state).count());
+        let trouble = kind.trouble.lock();
+        let healthy = states.iter().any(|state| state.is_healthy());
+        // A kind that keeps no worker waiting starts one for the first query.
+        let on_demand = kind.config.min == 0 && trouble.failed_starts == 0;
+        let reason = (!healthy && !on_demand)
+            .then(|| explain(&kind.config.name, &states, trouble.failed_starts, trouble.last_failure.as_deref()));
+        KindHealth {
+            kind: kind.config.clone(),
+            reason,
+            workers: WorkerState::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
+            waiting: self.broker.waiting(&kind.config.name),
+            last_failure: trouble.last_failure.clone(),
+        }
+    }
+}
+
+fn explain(kind: &str, states: &[WorkerState], failed_starts: u32, last: Option<&Certificate>) -> String {
+    let starting = states.iter().filter(|state| matches!(state, WorkerState::Spawning | WorkerState::Loading)).count();
+    match (failed_starts, last) {
+        (1.., Some(last)) => {
+            format!("kind {kind} has no worker: the last {failed_starts} starts failed; {}", last.summary())
+        }
+        _ if starting > 0 => format!("kind {kind} has no worker yet: {starting} starting"),
+        _ => format!("kind {kind} has no worker"),
+    }
+}

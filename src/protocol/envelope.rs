@@ -1,0 +1,148 @@
+//! Reads the envelope of a worker's frame in one pass: the raw text of each field, borrowed.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::error::{ProtocolError, quote};
+use super::field::FromField;
+use super::json::reason;
+use super::names::{Field, FrameType};
+
+/// The raw JSON text of each known field of one frame, and what the frame says it is.
+pub(super) struct Envelope<'a> {
+    pub(super) frame_type: FrameType,
+    line: &'a [u8],
+    values: Values<'a>,
+}
+
+impl<'a> Envelope<'a> {
+    pub(super) fn read(line: &'a [u8]) -> Result<Self, ProtocolError> {
+        let text = str::from_utf8(line)
+            .map_err(|error| ProtocolError::InvalidUtf8 { column: error.valid_up_to() + 1, quote: quote(line) })?;
+        let object: Object = serde_json::from_str(text).map_err(|error| json_error(&error, line))?;
+        if let Some(field) = object.duplicate {
+            return Err(ProtocolError::DuplicateField { field: field.name(), quote: quote(line) });
+        }
+        Ok(Self { frame_type: frame_type(&object.values, line)?, line, values: object.values })
+    }
+
+    /// A field that must be there. A `null` counts as a value, which only some types accept.
+    pub(super) fn required<T: FromField<'a>>(&self, field: Field) -> Result<T, ProtocolError> {
+        let raw = self.values.get(field).ok_or_else(|| ProtocolError::MissingField {
+            frame_type: self.frame_type,
+            field: field.name(),
+            quote: quote(self.line),
+        })?;
+        self.convert(field, raw)
+    }
+
+    /// A field that may be absent; a `null` counts as absent.
+    pub(super) fn optional<T: FromField<'a>>(&self, field: Field) -> Result<Option<T>, ProtocolError> {
+        let raw = self.values.get(field).filter(|&raw| raw != "null");
+        raw.map(|raw| self.convert(field, raw)).transpose()
+    }
+
+    fn convert<T: FromField<'a>>(&self, field: Field, raw: &'a str) -> Result<T, ProtocolError> {
+        T::from_field(raw).ok_or_else(|| ProtocolError::WrongFieldType {
+            frame_type: self.frame_type,
+            field: field.name(),
+            expected: T::EXPECTED,
+            quote: quote(self.line),
+        })
+    }
+}
+
+fn frame_type(values: &Values<'_>, line: &[u8]) -> Result<FrameType, ProtocolError> {
+    let name = values.get(Field::Type).and_then(Cow::from_field);
+    let name = name.ok_or_else(|| ProtocolError::MissingType { quote: quote(line) })?;
+    FrameType::from_name(&name)
+        .ok_or_else(|| ProtocolError::UnknownType { found: quote(name.as_bytes()), quote: quote(line) })
+}
+
+fn json_error(error: &serde_json::Error, line: &[u8]) -> ProtocolError {
+    let quote = quote(line);
+    // Every field takes any JSON value, so only the outermost value can be of a wrong type.
+    if error.is_data() {
+        return ProtocolError::NotAnObject { quote };
+    }
+    ProtocolError::InvalidJson { column: error.column(), reason: reason(error), quote }
+}
+
+/// One slot for each [`Field`], so that a frame is read without allocating.
+#[derive(Default)]
+struct Values<'a>([Option<&'a str>; Field::ALL.len()]);
+
+impl<'a> Values<'a> {
+    fn get(&self, field: Field) -> Option<&'a str> {
+        self.0[field as usize]
+    }
+
+    fn insert(&mut self, field: Field, raw: &'a str) -> Option<&'a str> {
+        self.0[field as usize].replace(raw)
+    }
+}
+
+#[derive(Default)]
+struct Object<'a> {
+    values: Values<'a>,
+    /// The first field that was given twice. Readers of JSON disagree on which of the two counts,
+    /// so neither does here.
+    duplicate: Option<Field>,
+}
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Object<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+        let mut object = Object::default();
+        while let Some(Key(field)) = map.next_key()? {
+            let Some(field) = field else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let raw: &'de RawValue = map.next_value()?;
+            if object.values.insert(field, raw.get()).is_some() {
+                object.duplicate.get_or_insert(field);
+            }
+        }
+        Ok(object)
+    }
+}
+
+/// A key of the object: a known field, or none.
+struct Key(Option<Field>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+        Ok(Key(Field::from_name(name)))
+    }
+}

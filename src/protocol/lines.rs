@@ -1,0 +1,302 @@
+//! Cuts the bytes that a worker sends into lines, with a bound on what one line may hold.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::BufMut;
+use memchr::memchr;
+
+use super::error::{ProtocolError, quote};
+
+/// The most that one read may add. A Unix socket rarely has more to give at once.
+pub const READ_CHUNK: usize = 64 * 1024;
+
+/// What the buffer may keep for ever. A long line makes it grow beyond, until that line has been
+/// taken.
+const KEPT_CAPACITY: usize = 4 * READ_CHUNK;
+
+/// Bytes in, lines out. Fill [`spare`](Self::spare) with one read, take lines until there is none,
+/// and repeat:
+///
+/// ```
+/// # use bytes::BufMut;
+/// # use remuda::protocol::LineBuffer;
+/// let mut lines = LineBuffer::new(1024);
+/// // With an async reader: `reader.read_buf(&mut lines.spare()).await?`
+/// lines.spare().put_slice(b"{\"type\":\"ready\"}\n{\"ty");
+/// assert_eq!(lines.next_line()?, Some(&b"{\"type\":\"ready\"}"[..]));
+/// assert_eq!(lines.next_line()?, None);
+/// assert!(lines.finish().is_err());
+/// # Ok::<(), remuda::protocol::ProtocolError>(())
+/// ```
+///
+/// It holds no more than one line of `max_line_bytes` and one read, if all lines are taken between
+/// reads. The first error is final: each later call returns it again.
+pub struct LineBuffer {
+    bytes: Vec<u8>,
+    /// Where the first line begins that has not been taken.
+    start: usize,
+    /// No newline stands between `start` and here, so each byte is looked at once however it
+    /// arrives.
+    scanned: usize,
+    max_line_bytes: usize,
+    failure: Option<ProtocolError>,
+}
+
+impl LineBuffer {
+    /// `max_line_bytes` bounds a line without its ending.
+    #[must_use]
+    pub fn new(max_line_bytes: usize) -> Self {
+        Self { bytes: Vec::new(), start: 0, scanned: 0, max_line_bytes, failure: None }
+    }
+
+    /// Where the next read goes: room for up to [`READ_CHUNK`] bytes.
+    pub fn spare(&mut self) -> impl BufMut {
+        self.discard_taken();
+        self.bytes.reserve(READ_CHUNK);
+        (&mut self.bytes).limit(READ_CHUNK)
+    }
+
+    /// The next complete line that is not blank, without its `\n` or `\r\n`.
+    ///
+    /// # Errors
+    ///
+    /// A line that is too long, even if its end has not been seen yet.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, ProtocolError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        while let Some(line) = self.take_line() {
+            self.check_length(&line)?;
+            if !is_blank(&self.bytes[line.clone()]) {
+                return Ok(Some(&self.bytes[line]));
+            }
+        }
+        self.check_length(&self.partial_line())?;
+        Ok(None)
+    }
+
+    /// Says whether the bytes may end here. To be called when [`next_line`](Self::next_line) has
+    /// found no more.
+    ///
+    /// # Errors
+    ///
+    /// The last line lacks its newline, or the buffer has failed before.
+    pub fn finish(&self) -> Result<(), ProtocolError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let partial = &self.bytes[self.partial_line()];
+        if is_blank(partial) { Ok(()) } else { Err(ProtocolError::EndedMidLine { quote: quote(partial) }) }
+    }
+
+    fn take_line(&mut self) -> Option<Range<usize>> {
+        let Some(offset) = memchr(b'\n', &self.bytes[self.scanned..]) else {
+            self.scanned = self.bytes.len();
+            return None;
+        };
+        let newline = self.scanned + offset;
+        let line = self.without_return(self.start..newline);
+        self.start = newline + 1;
+        self.scanned = newline + 1;
+        Some(line)
+    }
+
+    fn partial_line(&self) -> Range<usize> {
+        self.without_return(self.start..self.bytes.len())
+    }
+
+    /// A return at the end belongs to the line's ending. In a partial line it may yet turn out to
+    /// be, so that whether a line is too long never depends on where a read happened to end.
+    fn without_return(&self, line: Range<usize>) -> Range<usize> {
+        let returns = usize::from(self.bytes[line.clone()].ends_with(b"\r"));
+        line.start..line.end - returns
+    }
+
+    fn check_length(&mut self, line: &Range<usize>) -> Result<(), ProtocolError> {
+        if line.len() <= self.max_line_bytes {
+            return Ok(());
+        }
+        let quote = quote(&self.bytes[line.start..=line.start + self.max_line_bytes]);
+        let failure = ProtocolError::LineTooLong { limit: self.max_line_bytes, quote };
+        self.failure = Some(failure.clone());
+        Err(failure)
+    }
+
+    fn discard_taken(&mut self) {
+        if self.failure.is_some() {
+            // Nothing will be taken any more, so a caller who keeps reading must not make the
+            // buffer grow.
+            self.start = self.bytes.len();
+            self.scanned = self.bytes.len();
+        }
+        // A partial line is moved at most once: from then on it stands at the front until it is
+        // taken.
+        self.bytes.drain(..self.start);
+        self.scanned -= self.start;
+        self.start = 0;
+        if self.bytes.capacity() > KEPT_CAPACITY && self.bytes.len() + READ_CHUNK <= KEPT_CAPACITY {
+            self.bytes.shrink_to(KEPT_CAPACITY);
+        }
+    }
+}
+
+/// Leaves the bytes out: they may be long, and they are the users'.
+impl fmt::Debug for LineBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineBuffer")
+            .field("waiting", &(self.bytes.len() - self.start))
+            .field("max_line_bytes", &self.max_line_bytes)
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a line holds nothing but white space as JSON defines it.
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(lines: &mut LineBuffer, bytes: &[u8]) {
+        lines.spare().put_slice(bytes);
+    }
+
+    fn flood(lines: &mut LineBuffer, byte: u8) {
+        lines.spare().put_bytes(byte, READ_CHUNK);
+    }
+
+    fn take_all(lines: &mut LineBuffer) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| lines.next_line().unwrap().map(<[u8]>::to_vec)).collect()
+    }
+
+    #[test]
+    fn line_endings_are_stripped_and_blank_lines_skipped() {
+        let mut lines = LineBuffer::new(10);
+        feed(&mut lines, b"a\n\r\n \t\nb\r\n\nc\r\r\n");
+        assert_eq!(take_all(&mut lines), [&b"a"[..], b"b", b"c\r"]);
+        assert_eq!(lines.finish(), Ok(()));
+    }
+
+    #[test]
+    fn line_may_come_in_pieces() {
+        let mut lines = LineBuffer::new(10);
+        for piece in [&b"ab"[..], b"", b"c\r"] {
+            feed(&mut lines, piece);
+            assert_eq!(lines.next_line(), Ok(None));
+        }
+        feed(&mut lines, b"\nd");
+        assert_eq!(take_all(&mut lines), [b"abc"]);
+    }
+
+    #[test]
+    fn end_in_mid_line_quotes_the_line() {
+        let mut lines = LineBuffer::new(100);
+        feed(&mut lines, b"{}\n{\"type\":\"mess");
+        assert_eq!(take_all(&mut lines), [b"{}"]);
+        let error = lines.finish().unwrap_err().to_string();
+        assert!(error.starts_with("connection ended in the middle of a line, before its newline;"));
+        assert!(error.ends_with("; line began: {\"type\":\"mess"));
+    }
+
+    #[test]
+    fn end_after_trailing_white_space_is_clean() {
+        let mut lines = LineBuffer::new(10);
+        feed(&mut lines, b"a\n  \r");
+        assert_eq!(take_all(&mut lines), [b"a"]);
+        assert_eq!(lines.finish(), Ok(()));
+    }
+
+    #[test]
+    fn line_of_exactly_the_limit_passes_with_either_ending() {
+        let mut lines = LineBuffer::new(4);
+        for piece in [&b"abcd\nabcd\r"[..], b"\nabcd", b"\r", b"\n"] {
+            feed(&mut lines, piece);
+            while let Some(line) = lines.next_line().unwrap() {
+                assert_eq!(line, b"abcd");
+            }
+        }
+        assert_eq!(lines.finish(), Ok(()));
+    }
+
+    #[test]
+    fn line_too_long_fails_before_its_newline_comes() {
+        for bytes in [&b"ok\nabcde"[..], b"ok\nabcde\n", b"ok\nabcd\re", b"ok\nabcd\r\r"] {
+            let mut lines = LineBuffer::new(4);
+            feed(&mut lines, bytes);
+            assert_eq!(lines.next_line(), Ok(Some(&b"ok"[..])));
+            let error = lines.next_line().unwrap_err();
+            assert!(matches!(error, ProtocolError::LineTooLong { limit: 4, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn error_about_length_names_the_setting() {
+        let mut lines = LineBuffer::new(4);
+        feed(&mut lines, b"abcdefgh");
+        assert_eq!(
+            lines.next_line().unwrap_err().to_string(),
+            "line is longer than the 4 bytes of max_line_bytes; line began: abcde"
+        );
+    }
+
+    #[test]
+    fn first_error_is_final_and_later_reads_are_dropped() {
+        let mut lines = LineBuffer::new(4);
+        feed(&mut lines, b"abcdefgh");
+        let error = lines.next_line().unwrap_err();
+        for _ in 0..100 {
+            flood(&mut lines, b'\n');
+            assert_eq!(lines.next_line(), Err(error.clone()));
+        }
+        assert_eq!(lines.finish(), Err(error));
+        assert!(lines.bytes.capacity() <= KEPT_CAPACITY);
+    }
+
+    #[test]
+    fn flood_without_newline_is_bounded_by_the_limit_and_one_read() {
+        let limit = 10 * READ_CHUNK;
+        let mut lines = LineBuffer::new(limit);
+        while lines.next_line().is_ok() {
+            flood(&mut lines, b'x');
+        }
+        assert!(lines.bytes.len() <= limit + READ_CHUNK);
+    }
+
+    #[test]
+    fn spare_room_is_one_chunk_even_when_the_buffer_has_grown() {
+        let mut lines = LineBuffer::new(usize::MAX);
+        for _ in 0..20 {
+            assert_eq!(lines.spare().remaining_mut(), READ_CHUNK);
+            flood(&mut lines, b'x');
+        }
+    }
+
+    #[test]
+    fn buffer_gives_memory_back_after_a_huge_line() {
+        let mut lines = LineBuffer::new(usize::MAX);
+        for _ in 0..100 {
+            flood(&mut lines, b'x');
+            assert_eq!(lines.next_line(), Ok(None));
+        }
+        assert!(lines.bytes.capacity() > KEPT_CAPACITY);
+        feed(&mut lines, b"\npartial");
+        assert_eq!(lines.next_line().unwrap().unwrap().len(), 100 * READ_CHUNK);
+        feed(&mut lines, b" line\n");
+        assert!(lines.bytes.capacity() <= KEPT_CAPACITY);
+        assert_eq!(take_all(&mut lines), [b"partial line"]);
+    }
+
+    #[test]
+    fn partial_line_is_scanned_once() {
+        let mut lines = LineBuffer::new(usize::MAX);
+        for read in 1..=5 {
+            feed(&mut lines, b"1234");
+            assert_eq!(lines.next_line(), Ok(None));
+            assert_eq!(lines.scanned, 4 * read);
+        }
+    }
+}

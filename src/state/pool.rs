@@ -1,0 +1,121 @@
+//! The two independent axes of a pool: its lifecycle, which is a machine, and its occupancy, which is a count.
+
+use std::fmt;
+
+use super::states::states;
+
+states! {
+    /// Whether the pool as a whole takes queries.
+    pub enum PoolLifecycle as "pool" {
+        /// The first workers are being started.
+        Initializing => "initializing",
+        /// Queries are taken.
+        Ready => "ready",
+        /// No new query is taken; the running ones end.
+        Draining => "draining",
+        /// Every worker is gone.
+        ShutDown => "shut_down",
+    }
+    allowed {
+        // A stop during start drains what has started so far instead of waiting for the rest.
+        Initializing => Ready | Draining,
+        // There is no way straight to ShutDown: even a forced stop drains, for no time at all.
+        Ready        => Draining,
+        // An operator may drain for maintenance and resume; only ShutDown is for good.
+        Draining     => Ready | ShutDown,
+    }
+}
+
+/// How full the pool is. It is worked out from the worker count when asked for and stored nowhere,
+/// so it cannot drift from the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Occupancy {
+    /// No worker at all.
+    Idle,
+    /// Some workers, and room for another.
+    Active,
+    /// A new worker needs another's place.
+    AtCapacity,
+}
+
+impl Occupancy {
+    /// Every occupancy, so that a metric can report the ones that do not hold as zero.
+    pub const ALL: &'static [Self] = &[Self::Idle, Self::Active, Self::AtCapacity];
+
+    /// A pool with no room at all is at capacity even when empty: nothing can be spawned. A pool
+    /// above its maximum, as after a reload that lowered it, is at capacity too.
+    #[must_use]
+    pub const fn of(workers: usize, max_workers: usize) -> Self {
+        if workers >= max_workers {
+            Self::AtCapacity
+        } else if workers == 0 {
+            Self::Idle
+        } else {
+            Self::Active
+        }
+    }
+
+    /// The `snake_case` word used for metric labels.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Active => "active",
+            Self::AtCapacity => "at_capacity",
+        }
+    }
+}
+
+impl fmt::Display for Occupancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Occupancy::{Active, AtCapacity, Idle};
+    use super::{Occupancy, PoolLifecycle};
+    use crate::state::matrix::assert_transitions;
+
+    #[test]
+    fn every_pair_of_pool_states_is_allowed_or_refused_as_drawn() {
+        assert_transitions::<PoolLifecycle>(
+            "
+                          initializing ready draining shut_down
+            initializing       .         x      x         .
+            ready              .         .      x         .
+            draining           .         x      .         x
+            shut_down          .         .      .         .
+            ",
+        );
+    }
+
+    #[test]
+    fn occupancy_follows_the_worker_count() {
+        let at_most_three = [0, 1, 2, 3].map(|workers| Occupancy::of(workers, 3));
+        assert_eq!(at_most_three, [Idle, Active, Active, AtCapacity]);
+    }
+
+    #[test]
+    fn a_pool_for_one_worker_is_never_in_between() {
+        assert_eq!(Occupancy::of(0, 1), Idle);
+        assert_eq!(Occupancy::of(1, 1), AtCapacity);
+    }
+
+    #[test]
+    fn a_pool_above_its_maximum_is_at_capacity() {
+        assert_eq!(Occupancy::of(5, 3), AtCapacity);
+    }
+
+    #[test]
+    fn an_empty_pool_without_room_is_at_capacity() {
+        assert_eq!(Occupancy::of(0, 0), AtCapacity);
+    }
+
+    #[test]
+    fn occupancies_print_as_metric_labels() {
+        let labels = Occupancy::ALL.iter().map(ToString::to_string);
+        assert!(labels.eq(["idle", "active", "at_capacity"]));
+    }
+}

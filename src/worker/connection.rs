@@ -1,0 +1,65 @@
+//! The bytes between the pool and one worker.
+
+use std::{io, sync::Arc};
+
+use tokio::net::UnixStream;
+
+use crate::protocol::{LineBuffer, ProtocolError};
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: Arc<UnixStream>,
+    lines: LineBuffer,
+}
+
+/// What came of waiting for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fill {
+    Data,
+    /// The worker closed its end.
+    End,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Arc<UnixStream>, max_line_bytes: usize) -> Self {
+        Self { stream, lines: LineBuffer::new(max_line_bytes) }
+    }
+
+    /// Waits for bytes. May be dropped at any time without losing any.
+    pub(super) async fn fill(&mut self) -> Fill {
+        loop {
+            if self.stream.readable().await.is_err() {
+                return Fill::End;
+            }
+            match self.stream.try_read_buf(&mut self.lines.spare()) {
+                Ok(0) => return Fill::End,
+                Ok(_) => return Fill::Data,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A reset is an end too: what it means depends on what the process does next.
+                Err(_) => return Fill::End,
+            }
+        }
+    }
+
+    /// Reads on without looking, until the worker closes its end.
+    pub(super) async fn discard(&mut self) {
+        let mut sink = vec![0; 4 * 1024];
+        while self.stream.readable().await.is_ok() {
+            match self.stream.try_read(&mut sink) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+
+    /// The next whole line that has arrived.
+    pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, ProtocolError> {
+        self.lines.next_line()
+    }
+
+    /// Whether the worker ended in the middle of a line.
+    pub(super) fn finish(&self) -> Result<(), ProtocolError> {
+        self.lines.finish()
+    }
+}

@@ -1,0 +1,121 @@
+//! The task that lives one worker's life: start, service, end.
+
+use std::{sync::Arc, time::Instant, time::SystemTime};
+
+use tracing::{info, warn};
+
+use crate::{
+    model::{Certificate, DeathCause, Exit, Rung},
+    state::{ConnectionState, WorkerState},
+};
+
+use super::{
+    Conclusion, Host, PoolWorker, SocketDir, Spawner,
+    connection::Connection,
+    end::End,
+    output::Drains,
+    process::Process,
+    serve::{Running, Why},
+};
+
+/// What a worker is started with beside its kind.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    pub spawner: Spawner,
+    pub sockets: Arc<SocketDir>,
+    /// All of the worker's environment but the variables that tell it who it is.
+    pub environment: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    pub worker: Arc<PoolWorker>,
+    pub host: Arc<dyn Host>,
+    pub surroundings: Surroundings,
+    pub process: Option<Process>,
+    pub connection: Option<Connection>,
+    pub drains: Drains,
+    pub running: Option<Running>,
+}
+
+/// Lives a worker's whole life and returns its death certificate.
+pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<Certificate> {
+    let started = Instant::now();
+    let mut driver =
+        Driver { worker, host, surroundings, process: None, connection: None, drains: Drains::new(), running: None };
+    let end = match driver.start().await {
+        Ok(()) => driver.serve().await,
+        Err(end) => end,
+    };
+    driver.finish(end, started).await
+}
+
+impl Driver {
+    /// The one way out, for every way a worker can end.
+    async fn finish(mut self, end: End, started: Instant) -> Arc<Certificate> {
+        self.leave_service(end.cause);
+        if let Some(process) = &self.process {
+            self.worker.measured(process.peak_rss());
+        }
+        let (exit, rung) = self.stop_process(end.farewell).await;
+        self.connection = None;
+        let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
+        let stderr = std::mem::replace(&mut self.drains, Drains::new()).finish().await;
+        let certificate = Arc::new(self.certify(end, exit, stderr, started));
+        log_end(&certificate);
+        if let Some(running) = self.running.take() {
+            let conclusion = conclude_by_end(&running, &certificate, rung);
+            self.host.conclude(running.lease, Vec::new(), conclusion).await;
+        }
+        self.worker.forget_task();
+        let _ = self.worker.step_to(WorkerState::Dead, "reaped");
+        certificate
+    }
+
+    /// From here on the worker takes no query; one that was just handed over is taken along.
+    fn leave_service(&mut self, cause: DeathCause) {
+        let state = if cause.is_failure() { WorkerState::Failed } else { WorkerState::Evicting };
+        let _ = self.worker.step_to(state, cause.name());
+        self.pick_up();
+    }
+
+    fn certify(&self, end: End, exit: Exit, stderr_tail: String, started: Instant) -> Certificate {
+        let snapshot = self.worker.snapshot();
+        let program = self.worker.kind.command.first().map_or("", String::as_str);
+        Certificate {
+            worker: self.worker.id,
+            kind: self.worker.kind.name.clone(),
+            pid: snapshot.pid,
+            cause: end.cause,
+            exit,
+            detail: end.story.tell(exit, &stderr_tail, program),
+            query: snapshot.query,
+            uptime: started.elapsed(),
+            queries_processed: snapshot.queries_processed,
+            peak_rss: snapshot.peak_rss,
+            stderr_tail,
+            at: SystemTime::now(),
+        }
+    }
+}
+
+/// What a worker's end means for the query it was running.
+fn conclude_by_end(running: &Running, certificate: &Arc<Certificate>, rung: Rung) -> Conclusion {
+    match running.letting_go.as_ref().map(|letting_go| &letting_go.why) {
+        Some(Why::Cancel(reason)) => Conclusion::Cancelled { reason: reason.clone(), rung },
+        Some(Why::Timeout(limit)) => {
+            Conclusion::TimedOut { limit: *limit, rung, certificate: Some(certificate.clone()) }
+        }
+        Some(Why::Lost) => Conclusion::LeaseLost,
+        Some(Why::Stop) | None => Conclusion::Died(certificate.clone()),
+    }
+}
+
+fn log_end(certificate: &Certificate) {
+    let (worker, kind, cause) = (certificate.worker.0, &certificate.kind, certificate.cause.name());
+    if certificate.cause.is_failure() {
+        warn!(worker, %kind, cause, pid = certificate.pid, "{}", certificate.summary());
+    } else {
+        info!(worker, %kind, cause, pid = certificate.pid, exit = %certificate.exit, "worker stopped");
+    }
+}

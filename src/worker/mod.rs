@@ -1,0 +1,66 @@
+//! One worker: its process, its connection, its state, and the record of its end.
+
+mod connection;
+mod descriptors;
+mod driver;
+mod end;
+mod launch;
+mod outbox;
+mod output;
+mod pool_worker;
+mod process;
+mod serve;
+mod socket;
+mod start;
+mod stop;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    broker::{Lease, Output},
+    model::{Certificate, Failure, Rung},
+    protocol::JsonText,
+};
+
+pub use driver::{Surroundings, run};
+pub use launch::{LAUNCH_ARGUMENT, launch};
+pub use pool_worker::{Introduction, PoolWorker, Snapshot, StopMode};
+pub use process::Spawner;
+pub use socket::SocketDir;
+
+/// What a worker needs from the pool it belongs to.
+#[async_trait]
+pub trait Host: Send + Sync + fmt::Debug {
+    /// The worker can take a query: it has just become ready, or its query is over.
+    async fn ready(&self, worker: &Arc<PoolWorker>);
+
+    /// The worker is done with a query, one way or another. The host decides how the query goes on.
+    async fn conclude(&self, lease: Box<dyn Lease>, outputs: Vec<Output>, conclusion: Conclusion);
+}
+
+/// How a worker came to be done with its query.
+#[derive(Debug)]
+pub enum Conclusion {
+    Complete {
+        result: JsonText,
+    },
+    /// The worker reported an error and lives on.
+    Reported(Box<Failure>),
+    /// Someone asked for the query to end.
+    Cancelled {
+        reason: Arc<str>,
+        rung: Rung,
+    },
+    /// It ran past its time.
+    TimedOut {
+        limit: Duration,
+        rung: Rung,
+        certificate: Option<Arc<Certificate>>,
+    },
+    /// The worker ended under it, by itself or because the server stops.
+    Died(Arc<Certificate>),
+    /// Another replica runs it now.
+    LeaseLost,
+}

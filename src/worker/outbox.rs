@@ -1,0 +1,64 @@
+//! The way to a worker: whoever has a frame writes it straight into the socket; only what does not fit waits for the
+//! driver to send it.
+
+use std::{io, sync::Arc};
+
+use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use tokio::{net::UnixStream, sync::Notify};
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    stream: Arc<UnixStream>,
+    /// Bounded by the protocol: one query at a time, and control frames of a few bytes.
+    unsent: Mutex<BytesMut>,
+    more: Notify,
+}
+
+impl Outbox {
+    pub(super) fn new(stream: Arc<UnixStream>) -> Self {
+        Self { stream, unsent: Mutex::default(), more: Notify::new() }
+    }
+
+    /// Sends whole frames, in the order of the calls. An error means that nobody is there to read them: not a byte
+    /// has been taken.
+    pub(super) fn send(&self, frames: &[u8]) -> io::Result<()> {
+        let mut unsent = self.unsent.lock();
+        let written = match unsent.is_empty().then(|| self.stream.try_write(frames)) {
+            Some(Ok(written)) => written,
+            Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Some(Err(_)) | None => 0,
+        };
+        if written < frames.len() {
+            unsent.extend_from_slice(&frames[written..]);
+            drop(unsent);
+            self.more.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Sends what did not fit. Runs for as long as it is polled; may be dropped at any time.
+    pub(super) async fn flush(&self) -> io::Result<()> {
+        loop {
+            while !self.unsent.lock().is_empty() {
+                self.stream.writable().await?;
+                self.flush_some()?;
+            }
+            self.more.notified().await;
+        }
+    }
+
+    fn flush_some(&self) -> io::Result<()> {
+        let mut unsent = self.unsent.lock();
+        match self.stream.try_write(&unsent) {
+            Ok(written) => unsent.advance(written),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        if unsent.is_empty() {
+            // A large query's buffer is not kept for the worker's whole life.
+            *unsent = BytesMut::new();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Reads a worker's stdout and stderr at all times: lines go to the log, the end of stderr to the certificate.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    task::JoinHandle,
+    time::timeout,
+};
+use tracing::{info, warn};
+
+use super::PoolWorker;
+
+/// How much of stderr a certificate quotes.
+const TAIL_BYTES: usize = 8 * 1024;
+/// A longer line is logged in pieces.
+const LINE_BYTES: usize = 4 * 1024;
+/// Lines a worker may log: this many at once, and this many each second after that.
+const BURST: f64 = 200.0;
+const PER_SECOND: f64 = 50.0;
+/// A process that left the worker's group may hold a pipe open; its words are not waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Stdout,
+    Stderr,
+}
+
+/// The readers of one worker's pipes.
+#[derive(Debug)]
+pub(super) struct Drains {
+    tail: Arc<Mutex<VecDeque<u8>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drains {
+    pub(super) fn new() -> Self {
+        Self { tail: Arc::default(), tasks: Vec::new() }
+    }
+
+    pub(super) fn drain(
+        &mut self,
+        worker: &PoolWorker,
+        channel: Channel,
+        pipe: impl AsyncRead + Send + Unpin + 'static,
+    ) {
+        let forward = Forward {
+            worker: worker.id.0,
+            kind: worker.kind.name.clone(),
+            channel,
+            line: Vec::new(),
+            allowance: Allowance::new(Instant::now()),
+            dropped: 0,
+        };
+        let tail = (channel == Channel::Stderr).then(|| self.tail.clone());
+        self.tasks.push(tokio::spawn(read_all(pipe, forward, tail)));
+    }
+
+    /// What stderr ended with so far.
+    pub(super) fn tail(&self) -> String {
+        let bytes: Vec<u8> = self.tail.lock().iter().copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits for the pipes to end, but not for ever, and returns the end of stderr.
+    pub(super) async fn finish(mut self) -> String {
+        let deadline = Instant::now() + LAST_WORDS;
+        for task in &mut self.tasks {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let _ = timeout(left, &mut *task).await;
+        }
+        self.tail()
+    }
+}
+
+impl Drop for Drains {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+async fn read_all(mut pipe: impl AsyncRead + Unpin, mut forward: Forward, tail: Option<Arc<Mutex<VecDeque<u8>>>>) {
+    let mut chunk = vec![0; LINE_BYTES];
+    while let Ok(n @ 1..) = pipe.read(&mut chunk).await {
+        if let Some(tail) = &tail {
+            keep_tail(&mut tail.lock(), &chunk[..n]);
+        }
+        forward.take(&chunk[..n]);
+    }
+    forward.end();
+}
+
+fn keep_tail(tail: &mut VecDeque<u8>, bytes: &[u8]) {
+    tail.extend(bytes);
+    let excess = tail.len().saturating_sub(TAIL_BYTES);
+    tail.drain(..excess);
+}
+
+/// Cuts a stream into lines and logs as many of them as the allowance lets through.
+struct Forward {
+    worker: u64,
+    kind: Arc<str>,
+    channel: Channel,
+    line: Vec<u8>,
+    allowance: Allowance,
+    dropped: u64,
+}
+
+impl Forward {
+    fn take(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.line.len() >= LINE_BYTES {
+                self.log_line();
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.log_line();
+        self.tell_dropped();
+    }
+
+    fn log_line(&mut self) {
+        let text = String::from_utf8_lossy(&self.line);
+        let text = text.trim_end();
+        if text.is_empty() {
+            self.line.clear();
+            return;
+        }
+        if !self.allowance.take(Instant::now()) {
+            self.dropped += 1;
+            self.line.clear();
+            return;
+        }
+        match self.channel {
+            Channel::Stdout => info!(worker = self.worker, kind = %self.kind, stream = "stdout", "{text}"),
+            Channel::Stderr => info!(worker = self.worker, kind = %self.kind, stream = "stderr", "{text}"),
+        }
+        self.line.clear();
+        self.tell_dropped();
+    }
+
+    fn tell_dropped(&mut self) {
+        if self.dropped > 0 {
+            warn!(worker = self.worker, kind = %self.kind, lines = self.dropped, "worker writes too much; lines not logged");
+            self.dropped = 0;
+        }
+    }
+}
+
+/// A token bucket.
+#[derive(Debug)]
+struct Allowance {
+    left: f64,
+    since: Instant,
+}
+
+impl Allowance {
+    fn new(now: Instant) -> Self {
+        Self { left: BURST, since: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let earned = now.duration_since(self.since).as_secs_f64() * PER_SECOND;
+        self.left = (self.left + earned).min(BURST);
+        self.since = now;
+        let granted = self.left >= 1.0;
+        if granted {
+            self.left -= 1.0;
+        }
+        granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_only_the_end_of_stderr() {
+        let mut tail = VecDeque::new();
+        keep_tail(&mut tail, &[b'a'; TAIL_BYTES]);
+        keep_tail(&mut tail, b"the end");
+        assert_eq!(tail.len(), TAIL_BYTES);
+        assert!(tail.iter().copied().collect::<Vec<_>>().ends_with(b"athe end"));
+    }
+
+    #[test]
+    fn a_flood_is_cut_to_its_allowance() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(start);
+        let at_once = (0..1_000).filter(|_| allowance.take(start)).count();
+        assert_eq!(at_once, 200);
+        let later = start + Duration::from_secs(1);
+        assert_eq!((0..1_000).filter(|_| allowance.take(later)).count(), 50);
+    }
+}

@@ -1,0 +1,192 @@
+//! The only place that starts, signals and reaps worker processes.
+
+use std::{
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream as StdUnixStream, process::CommandExt},
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::{io::unix::AsyncFd, net::unix::pipe, sync::oneshot, time::timeout};
+
+use crate::model::Exit;
+
+use super::{
+    descriptors,
+    launch::{LAUNCH_ARGUMENT, LaunchPlan},
+};
+
+/// How long a process may take to vanish after SIGKILL. Longer means that the kernel holds it in a system call.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+
+/// Starts processes, all from one thread that lives as long as the server: the parent-death signal of a child is tied
+/// to the thread that started it.
+#[derive(Debug, Clone)]
+pub struct Spawner {
+    requests: mpsc::SyncSender<Request>,
+    launcher: PathBuf,
+}
+
+struct Request {
+    command: Command,
+    reply: oneshot::Sender<io::Result<Child>>,
+}
+
+/// What a process is started with.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub command: Vec<String>,
+    pub directory: Option<String>,
+    pub user: Option<String>,
+    pub environment: Vec<(String, String)>,
+    /// The worker's end of the connection, if it is to be its stdin and stdout.
+    pub stdio: Option<StdUnixStream>,
+}
+
+/// A worker's process, until it is reaped.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// `None` once it is reaped.
+    child: Option<Child>,
+    pid: Pid,
+    exit_watch: AsyncFd<OwnedFd>,
+}
+
+/// The pipes to be drained.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    pub stdout: Option<pipe::Receiver>,
+    pub stderr: Option<pipe::Receiver>,
+}
+
+impl Spawner {
+    /// `launcher` is our own binary.
+    pub fn new(launcher: PathBuf) -> io::Result<Self> {
+        let (requests, inbox) = mpsc::sync_channel::<Request>(64);
+        thread::Builder::new().name("remuda-spawn".to_owned()).spawn(move || {
+            for Request { mut command, reply } in inbox {
+                if let Err(Ok(mut orphan)) = reply.send(command.spawn()) {
+                    // Nobody waits for it any more.
+                    let _ = orphan.kill();
+                    let _ = orphan.wait();
+                }
+            }
+        })?;
+        Ok(Self { requests, launcher })
+    }
+
+    pub(super) async fn spawn(&self, start: Start) -> io::Result<(Process, Pipes)> {
+        let (reply, answer) = oneshot::channel();
+        let request = Request { command: self.command(start)?, reply };
+        self.requests
+            .try_send(request)
+            .map_err(|error| io::Error::other(format!("too many spawns at once: {error}")))?;
+        let child = answer.await.map_err(io::Error::other)??;
+        Process::adopt(child)
+    }
+
+    fn command(&self, start: Start) -> io::Result<Command> {
+        let plan = LaunchPlan {
+            parent: rustix::process::getpid().as_raw_pid(),
+            directory: start.directory,
+            user: start.user,
+            command: start.command,
+        };
+        let mut command = Command::new(&self.launcher);
+        command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&plan)?);
+        command.env_clear().envs(start.environment);
+        command.process_group(0).stderr(Stdio::piped());
+        match start.stdio {
+            Some(stream) => {
+                command.stdin(OwnedFd::from(stream.try_clone()?)).stdout(OwnedFd::from(stream));
+            }
+            None => {
+                command.stdin(Stdio::null()).stdout(Stdio::piped());
+            }
+        }
+        Ok(command)
+    }
+}
+
+impl Process {
+    fn adopt(mut child: Child) -> io::Result<(Self, Pipes)> {
+        let stdout = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(OwnedFd::from);
+        let pid = Pid::from_child(&child);
+        let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(descriptors::watch);
+        let exit_watch = match watch {
+            Ok(watch) => watch,
+            Err(error) => {
+                let _ = kill_process_group(pid, Signal::KILL);
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        let process = Self { child: Some(child), pid, exit_watch };
+        let pipes = Pipes {
+            stdout: stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
+            stderr: stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
+        };
+        Ok((process, pipes))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// Whether another process is in this worker's process group.
+    pub(super) fn has_member(&self, pid: i32) -> bool {
+        let Some(pid) = Pid::from_raw(pid) else { return false };
+        rustix::process::getpgid(Some(pid)).is_ok_and(|group| group == self.pid)
+    }
+
+    /// Resolves when the process has ended. Does not reap it, so that its id stays its own.
+    pub(super) async fn ended(&self) {
+        // An error would mean that the descriptor is not watched any more, which only the runtime's end can cause.
+        let _ = self.exit_watch.readable().await;
+    }
+
+    /// Asks the whole group to end.
+    pub(super) fn terminate(&self) {
+        // Fails only if nobody is left to be asked.
+        let _ = kill_process_group(self.pid, Signal::TERM);
+    }
+
+    /// Ends the whole group and reaps the process.
+    pub(super) async fn kill_and_reap(&mut self) -> Exit {
+        let Some(child) = &mut self.child else { return Exit::Unknown };
+        // The process is not reaped yet, so the group's id cannot belong to anyone else.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        if timeout(KILL_WAIT, self.exit_watch.readable()).await.is_err() {
+            return Exit::Unknown;
+        }
+        let exit = child.wait().into();
+        self.child = None;
+        exit
+    }
+
+    /// The largest resident set so far, in bytes.
+    pub(super) fn peak_rss(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_pid())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+            // Only a panic or an unkillable process leads here; the wait may block, so it gets a thread.
+            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || child.wait());
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The private directory with the sockets that workers connect to.
+
+use std::{
+    fs::{self, DirBuilder, File, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+};
+
+use nix::unistd::User;
+use tokio::net::UnixListener;
+
+use crate::model::WorkerId;
+
+const PREFIX: &str = "remuda-";
+/// Held locked for as long as the server lives, so that a later one can tell a leftover from a live directory.
+const LOCK: &str = "lock";
+
+/// Removed, with all that is in it, when the server ends.
+#[derive(Debug)]
+pub struct SocketDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// One worker's socket, removed when it is no longer needed.
+#[derive(Debug)]
+pub(super) struct WorkerSocket {
+    directory: PathBuf,
+    pub path: PathBuf,
+    pub listener: UnixListener,
+}
+
+impl SocketDir {
+    /// Makes a directory that only this user can enter, under `base`, and removes those that dead servers left there.
+    pub fn create(base: &Path) -> io::Result<Self> {
+        remove_leftovers(base);
+        let path = base.join(format!("{PREFIX}{:08x}", fastrand::u32(..)));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let lock = File::create(path.join(LOCK))?;
+        lock.try_lock().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Makes the socket for one worker. If the worker runs as another user, that user gets the worker's own
+    /// directory, and everyone may pass through ours without being able to look into it.
+    pub(super) fn listen(&self, worker: WorkerId, user: Option<&str>) -> io::Result<WorkerSocket> {
+        let directory = self.path.join(worker.to_string());
+        DirBuilder::new().mode(0o700).create(&directory)?;
+        if let Some(user) = user.and_then(|name| User::from_name(name).ok().flatten()) {
+            fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711))?;
+            chown(&directory, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+        }
+        let path = directory.join("s");
+        let listener = UnixListener::bind(&path)?;
+        // The directory is what keeps others out; the worker's user must be able to connect.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        Ok(WorkerSocket { directory, path, listener })
+    }
+}
+
+impl Drop for SocketDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Drop for WorkerSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A server that was killed could not clean up. Whatever cannot be read or removed is another user's.
+fn remove_leftovers(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if ours && is_left_over(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_left_over(directory: &Path) -> bool {
+    match File::open(directory.join(LOCK)).map(|lock| lock.try_lock()) {
+        Ok(Ok(())) => true,
+        Ok(Err(TryLockError::WouldBlock | TryLockError::Error(_))) | Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_left_of_a_directory_or_its_sockets() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = SocketDir::create(base.path()).unwrap();
+        assert_eq!(fs::metadata(&dir.path).unwrap().permissions().mode() & 0o777, 0o700);
+        let socket = dir.listen(WorkerId(1), None).unwrap();
+        assert!(socket.path.exists());
+        drop(socket);
+        assert!(!dir.path.join("1").exists());
+        drop(dir);
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_dead_servers_directory_is_removed_and_a_live_ones_is_kept() {
+        let base = tempfile::tempdir().unwrap();
+        let leftover = base.path().join("remuda-dead");
+        fs::create_dir(&leftover).unwrap();
+        File::create(leftover.join(LOCK)).unwrap();
+        let live = SocketDir::create(base.path()).unwrap();
+        assert!(!leftover.exists());
+        let _other = SocketDir::create(base.path()).unwrap();
+        assert!(live.path.exists());
+    }
+}

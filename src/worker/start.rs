@@ -1,0 +1,217 @@
+//! From nothing to `ready`: spawn, connection and handshake, each raced against exit, a deadline and a stop.
+
+use std::{io, os::unix::net::UnixStream as StdUnixStream, sync::Arc};
+
+use tokio::{
+    net::UnixStream,
+    time::{Instant, timeout_at},
+};
+use tracing::warn;
+
+use crate::{
+    config::Transport,
+    model::DeathCause,
+    protocol::{PROTOCOL_VERSION, ProtocolError, WorkerFrame},
+    state::{ConnectionState, WorkerState},
+};
+
+use super::{
+    Introduction,
+    connection::{Connection, Fill},
+    driver::Driver,
+    end::{End, Farewell, Milestone, StartFailure},
+    outbox::Outbox,
+    output::Channel,
+    process::{Pipes, Process, Start},
+    serve::EXIT_AFTER_CLOSE,
+    socket::WorkerSocket,
+};
+
+/// The pool's end of the way to the worker, before anyone is at the other.
+enum Door {
+    Socket(WorkerSocket),
+    Stdio(StdUnixStream),
+}
+
+impl Driver {
+    /// Brings the worker to `ready`, or says why it does not get there.
+    pub(super) async fn start(&mut self) -> Result<(), End> {
+        let begun = Instant::now();
+        let kind = self.worker.kind.clone();
+        let door = self
+            .spawn()
+            .await
+            .map_err(|error| End::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() }))?;
+        let stream = self.connect(door, begun + kind.connect_timeout).await?;
+        self.adopt(stream);
+        let introduction = self.await_ready(begun + kind.start_timeout).await?;
+        if let Some(process) = &self.process {
+            self.worker.measured(process.peak_rss());
+        }
+        // Refused only if a stop was asked for in the meantime, which the driver sees next.
+        self.worker.introduced(introduction);
+        Ok(())
+    }
+
+    async fn spawn(&mut self) -> io::Result<Door> {
+        let kind = self.worker.kind.clone();
+        let mut environment = self.surroundings.environment.clone();
+        environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
+        environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
+        let (door, stdio) = match kind.transport {
+            Transport::Socket => {
+                let socket = self.surroundings.sockets.listen(self.worker.id, kind.user.as_deref())?;
+                environment.push(("REMUDA_SOCKET".to_owned(), socket.path.display().to_string()));
+                (Door::Socket(socket), None)
+            }
+            Transport::Stdio => {
+                let (ours, theirs) = StdUnixStream::pair()?;
+                (Door::Stdio(ours), Some(theirs))
+            }
+        };
+        let start = Start {
+            command: kind.command.clone(),
+            directory: kind.dir.as_ref().map(|dir| dir.display().to_string()),
+            user: kind.user.clone(),
+            environment,
+            stdio,
+        };
+        let (process, pipes) = self.surroundings.spawner.spawn(start).await?;
+        self.worker.set_pid(process.pid());
+        self.watch(process, pipes);
+        Ok(door)
+    }
+
+    fn watch(&mut self, process: Process, pipes: Pipes) {
+        if let Some(stdout) = pipes.stdout {
+            self.drains.drain(&self.worker, Channel::Stdout, stdout);
+        }
+        if let Some(stderr) = pipes.stderr {
+            self.drains.drain(&self.worker, Channel::Stderr, stderr);
+        }
+        self.process = Some(process);
+    }
+
+    async fn connect(&self, door: Door, deadline: Instant) -> Result<UnixStream, End> {
+        let setup =
+            |error: io::Error| End::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() });
+        let socket = match door {
+            Door::Socket(socket) => socket,
+            Door::Stdio(stream) => {
+                stream.set_nonblocking(true).map_err(setup)?;
+                return UnixStream::from_std(stream).map_err(setup);
+            }
+        };
+        let _ = self.worker.connection.advance(ConnectionState::Disconnected, ConnectionState::Connecting);
+        let process = self.process.as_ref().expect("the process was spawned");
+        let mut stranger = None;
+        tokio::select! {
+            biased;
+            accepted = accept(&socket, process, &mut stranger) => return accepted.map_err(setup),
+            () = process.ended() => return Err(End::exited_before(Milestone::Connected)),
+            cause = self.stop_requested() => return Err(End::stopped(cause, Farewell::Sigterm)),
+            () = tokio::time::sleep_until(deadline) => {}
+        }
+        let failure = match stranger {
+            Some(pid) => StartFailure::WrongPeer { pid },
+            None => StartFailure::NeverConnected(self.worker.kind.connect_timeout),
+        };
+        Err(End::start(DeathCause::StartTimeout, failure))
+    }
+
+    fn adopt(&mut self, stream: UnixStream) {
+        let stream = Arc::new(stream);
+        let max_line = usize::try_from(self.worker.kind.max_line_bytes).unwrap_or(usize::MAX);
+        self.connection = Some(Connection::new(stream.clone(), max_line));
+        self.worker.connected(Outbox::new(stream));
+        let _ = self.worker.connection.advance_to(ConnectionState::Connecting);
+        let _ = self.worker.connection.advance_to(ConnectionState::Connected);
+        let _ = self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");
+    }
+
+    async fn await_ready(&mut self, deadline: Instant) -> Result<Introduction, End> {
+        loop {
+            match self.next_introduction() {
+                Ok(Some(introduction)) => return Ok(introduction),
+                Ok(None) => {}
+                Err(error) => return Err(End::protocol(&error)),
+            }
+            let connection = self.connection.as_mut().expect("the worker has connected");
+            let process = self.process.as_ref().expect("the process was spawned");
+            let fill = tokio::select! {
+                biased;
+                fill = connection.fill() => fill,
+                () = process.ended() => return Err(End::exited_before(Milestone::Ready)),
+                cause = stop_requested(&self.worker) => return Err(End::stopped(cause, Farewell::Sigterm)),
+                () = tokio::time::sleep_until(deadline) => {
+                    let failure = StartFailure::NeverReady(self.worker.kind.start_timeout);
+                    return Err(End::start(DeathCause::StartTimeout, failure));
+                }
+            };
+            if fill == Fill::End {
+                return Err(self.closed_before_ready(deadline).await);
+            }
+        }
+    }
+
+    /// A closed connection usually means that the process is about to end; its exit status tells more.
+    async fn closed_before_ready(&self, deadline: Instant) -> End {
+        let connection = self.connection.as_ref().expect("the worker has connected");
+        let process = self.process.as_ref().expect("the process was spawned");
+        let patience = deadline.min(Instant::now() + EXIT_AFTER_CLOSE);
+        if timeout_at(patience, process.ended()).await.is_ok() {
+            return End::exited_before(Milestone::Ready);
+        }
+        match connection.finish() {
+            Err(error) => End::protocol(&error),
+            Ok(()) => End::disconnected(),
+        }
+    }
+
+    /// Looks for `ready` in what has arrived.
+    fn next_introduction(&mut self) -> Result<Option<Introduction>, ProtocolError> {
+        let connection = self.connection.as_mut().expect("the worker has connected");
+        let Some(line) = connection.next_line()? else { return Ok(None) };
+        match WorkerFrame::parse(line)? {
+            WorkerFrame::Ready { protocol: Some(version), .. } if version != PROTOCOL_VERSION => {
+                Err(ProtocolError::UnsupportedVersion { got: version, supported: PROTOCOL_VERSION })
+            }
+            WorkerFrame::Ready { name, version, capabilities, .. } => Ok(Some(Introduction {
+                name: name.map(Into::into),
+                version: version.map(Into::into),
+                capabilities: capabilities.into_iter().map(Into::into).collect(),
+            })),
+            other => Err(ProtocolError::NotReady { frame_type: other.frame_type() }),
+        }
+    }
+
+    async fn stop_requested(&self) -> DeathCause {
+        stop_requested(&self.worker).await
+    }
+}
+
+async fn stop_requested(worker: &super::PoolWorker) -> DeathCause {
+    loop {
+        if let Some(intent) = worker.intent() {
+            return intent.cause;
+        }
+        worker.attention.notified().await;
+    }
+}
+
+/// Waits for the worker to connect. Whoever is not of its process group is refused.
+async fn accept(socket: &WorkerSocket, process: &Process, stranger: &mut Option<i32>) -> io::Result<UnixStream> {
+    loop {
+        let (stream, _) = socket.listener.accept().await?;
+        let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or(0);
+        if process.has_member(pid) {
+            return Ok(stream);
+        }
+        warn!(
+            worker_pid = process.pid(),
+            peer_pid = pid,
+            "refused a connection from outside the worker's process group"
+        );
+        *stranger = Some(pid);
+    }
+}
