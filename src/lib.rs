@@ -5,9 +5,11 @@
 pub mod api;
 pub mod broker;
 pub mod config;
+pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod pool;
 pub mod protocol;
+pub mod server;
 pub mod state;
 pub mod worker;

@@ -1,3 +1,127 @@
-//! Translates between gRPC and the pool; decides nothing.
+//! Translates between gRPC and the pool; decides nothing. Nothing outside this directory names a tonic type.
 
 pub mod proto;
+
+mod convert;
+mod errors;
+mod events;
+mod health;
+mod incoming;
+mod layer;
+mod pool_admin;
+mod request;
+mod worker_pool;
+
+use std::{future::Future, sync::Arc};
+
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use thiserror::Error;
+use tonic::{service::Routes, transport::Server};
+use tonic_health::pb::health_server::HealthServer;
+
+use crate::{config::Config, metrics::Metrics, pool::Pool};
+
+pub use incoming::Listener;
+
+use health::HealthService;
+use incoming::Incoming;
+use layer::ObserveLayer;
+use pool_admin::PoolAdminService;
+use proto::{pool_admin_server::PoolAdminServer, worker_pool_server::WorkerPoolServer};
+use worker_pool::WorkerPoolService;
+
+/// What an event may take beyond the line that it came from: names, numbers, a certificate.
+const EVENT_OVERHEAD: u64 = 64 * 1024;
+
+#[derive(Debug, Error)]
+#[error("the gRPC server failed: {0}")]
+pub struct ServeError(#[from] tonic::transport::Error);
+
+/// Serves gRPC on `listener` until `stop` resolves and all calls have ended. It does not end by itself if a client
+/// keeps a call open: the caller bounds the wait and drops this.
+pub async fn serve(
+    listener: Listener,
+    pool: Pool,
+    config: &Config,
+    metrics: Arc<Metrics>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let limits = &config.server;
+    let incoming = Incoming::new(listener, limits.max_connections.get());
+    Server::builder()
+        .http2_keepalive_interval(Some(limits.keepalive_interval))
+        .http2_keepalive_timeout(Some(limits.keepalive_timeout))
+        .http2_max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
+        .max_concurrent_streams(limits.max_concurrent_streams.get())
+        .layer(ObserveLayer::new(metrics, methods()))
+        .add_routes(routes(&pool, config))
+        .serve_with_incoming_shutdown(incoming, stop)
+        .await?;
+    Ok(())
+}
+
+fn routes(pool: &Pool, config: &Config) -> Routes {
+    let receive = usize::try_from(config.server.max_message_bytes).unwrap_or(usize::MAX);
+    let longest_line = config.kinds.iter().map(|kind| kind.max_line_bytes).max().unwrap_or_default();
+    let send = longest_line.max(config.server.max_message_bytes).saturating_add(EVENT_OVERHEAD);
+    let send = usize::try_from(send).unwrap_or(usize::MAX);
+    let worker_pool = WorkerPoolServer::new(WorkerPoolService { pool: pool.clone() })
+        .max_decoding_message_size(receive)
+        .max_encoding_message_size(send);
+    let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone() })
+        .max_decoding_message_size(receive)
+        .max_encoding_message_size(send);
+    let health = HealthServer::new(HealthService { pool: pool.clone() }).max_decoding_message_size(receive);
+    let mut routes = Routes::new(worker_pool).add_service(pool_admin).add_service(health);
+    // Both versions of reflection: older clients know only the first.
+    routes = routes.add_service(reflection().build_v1alpha().expect("the built-in descriptors are valid"));
+    routes.add_service(reflection().build_v1().expect("the built-in descriptors are valid"))
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+/// The full names of all methods that can be called.
+fn methods() -> Vec<String> {
+    let sets = [
+        proto::DESCRIPTORS,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+    ];
+    let mut names = Vec::new();
+    for set in sets {
+        let set = FileDescriptorSet::decode(set).expect("the built-in descriptors are valid");
+        for file in set.file {
+            for service in file.service {
+                let path =
+                    |method: &str| format!("{}.{}/{method}", file.package.as_deref().unwrap_or(""), service.name());
+                names.extend(service.method.iter().map(|method| path(method.name())));
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_is_known_by_its_path() {
+        let methods = methods();
+        for expected in [
+            "remuda.v1.WorkerPool/Submit",
+            "remuda.v1.PoolAdmin/ListQueries",
+            "grpc.health.v1.Health/Watch",
+            "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        ] {
+            assert!(methods.iter().any(|method| method == expected), "{expected} is missing in {methods:?}");
+        }
+    }
+}

@@ -1,5 +1,5 @@
 //! The generated messages and services of `proto/remuda/v1`.
-#![expect(clippy::pedantic, missing_debug_implementations, reason = "generated code")]
+#![allow(clippy::pedantic, missing_debug_implementations, unused_qualifications, reason = "generated code")]
 
 tonic::include_proto!("remuda.v1");
 

@@ -98,6 +98,8 @@ pub struct NewQuery {
     pub spec: QuerySpec,
     /// What is left of the client's own deadline. Not part of what makes two submits the same.
     pub deadline: Option<Duration>,
+    /// Cancel the query once nobody has read its events for this long. `None`: it runs unattended.
+    pub abandon_after: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

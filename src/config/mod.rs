@@ -8,6 +8,7 @@
 //! showing, the names of the environment variables and the commented example file all come from
 //! that table.
 
+mod environment;
 mod error;
 mod example;
 mod keys;
@@ -27,6 +28,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use environment::worker_environment;
 pub use error::{ConfigErrors, Mistake, Place};
 pub use example::example;
 pub use load::{Overrides, Source, environment};

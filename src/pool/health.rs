@@ -55,6 +55,27 @@ impl Pool {
     }
 }
 
+impl Health {
+    /// The health of one kind alone; `None` if there is no such kind.
+    #[must_use]
+    pub fn of_kind(mut self, name: &str) -> Option<Self> {
+        self.kinds.retain(|kind| *kind.kind.name == *name);
+        let reason = self.kinds.first()?.reason.clone();
+        if self.is_admitting() {
+            self.reasons.clear();
+        } else {
+            self.reasons.truncate(1);
+        }
+        self.serving = self.is_admitting() && reason.is_none();
+        self.reasons.extend(reason);
+        Some(self)
+    }
+
+    fn is_admitting(&self) -> bool {
+        matches!(self.lifecycle, PoolLifecycle::Initializing | PoolLifecycle::Ready)
+    }
+}
+
 impl Inner {
     fn kind_health(&self, kind: usize) -> KindHealth {
         let kind = &self.kinds[kind];

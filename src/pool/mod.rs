@@ -34,7 +34,7 @@ use crate::{
 pub use drain::Drained;
 pub use health::{Health, KindHealth};
 pub use kinds::Unroutable;
-pub use supervisor::Supervisor;
+pub use supervisor::{StopSignals, Supervisor};
 
 use kinds::Kind;
 use worker_data::WorkerData;
@@ -87,7 +87,10 @@ pub struct Request {
     pub id: Option<QueryId>,
     pub kind: Option<String>,
     pub spec: QuerySpec,
+    /// What is left of the client's own deadline.
     pub deadline: Option<Duration>,
+    /// Cancel it once nobody has read its events for this long.
+    pub abandon_after: Option<Duration>,
 }
 
 /// What became of a request.
@@ -162,7 +165,7 @@ impl Pool {
         let id = request.id.unwrap_or_else(QueryId::generate);
         let name = self.inner.kinds[kind].config.name.clone();
         let spec = QuerySpec { kind: name.clone(), ..request.spec };
-        let query = NewQuery { id: id.clone(), spec, deadline: request.deadline };
+        let query = NewQuery { id: id.clone(), spec, deadline: request.deadline, abandon_after: request.abandon_after };
         let submitted = self.inner.broker.submit(query).await?;
         if !submitted.existed {
             self.inner.dispatch(kind).await;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -32,6 +32,7 @@ pub(super) struct Entry {
     pub submitted_at: SystemTime,
     /// The client's own deadline.
     pub deadline: Option<Instant>,
+    abandon_after: Option<Duration>,
     pub(super) tally: Arc<KindTally>,
     limits: LogLimits,
     record: Mutex<Record>,
@@ -47,6 +48,9 @@ struct Record {
     holder: Option<Holder>,
     cancel: Option<Arc<str>>,
     worker: Option<WorkerId>,
+    readers: usize,
+    /// Since when nobody reads it, if someone did.
+    unread_since: Option<Instant>,
     started_at: Option<SystemTime>,
     ended_at: Option<SystemTime>,
 }
@@ -73,6 +77,7 @@ pub(super) struct Arrival {
     pub number: u64,
     pub spec: QuerySpec,
     pub deadline: Option<Instant>,
+    pub abandon_after: Option<Duration>,
     pub tally: Arc<KindTally>,
     pub limits: LogLimits,
 }
@@ -87,6 +92,7 @@ impl Entry {
             submitted: Instant::now(),
             submitted_at: SystemTime::now(),
             deadline: arrival.deadline,
+            abandon_after: arrival.abandon_after,
             tally: arrival.tally,
             limits: arrival.limits,
             record: Mutex::new(Record {
@@ -96,6 +102,8 @@ impl Entry {
                 holder: None,
                 cancel: None,
                 worker: None,
+                readers: 0,
+                unread_since: None,
                 started_at: None,
                 ended_at: None,
             }),
@@ -205,6 +213,30 @@ impl Entry {
             self.end(&mut record, outcome);
         }
         waits
+    }
+
+    pub(super) fn attach_reader(&self) {
+        let mut record = self.record.lock();
+        record.readers += 1;
+        record.unread_since = None;
+    }
+
+    /// Says when the query is to be looked at again because its last reader left.
+    pub(super) fn detach_reader(&self, now: Instant) -> Option<Instant> {
+        let mut record = self.record.lock();
+        record.readers -= 1;
+        if record.readers > 0 || record.state.is_terminal() {
+            return None;
+        }
+        record.unread_since = Some(now);
+        self.abandon_after.and_then(|patience| now.checked_add(patience))
+    }
+
+    /// Whether nobody has read the query for as long as it may go unread.
+    pub(super) fn is_abandoned(&self, now: Instant) -> bool {
+        let unread_since = self.record.lock().unread_since;
+        let is_over = |since: Instant, patience| now.duration_since(since) >= patience;
+        unread_since.zip(self.abandon_after).is_some_and(|(since, patience)| is_over(since, patience))
     }
 
     /// The next events from `from` on; `None` while there are none yet.

@@ -65,7 +65,7 @@ struct Store {
     limits: MemoryLimits,
     index: Mutex<Index>,
     kinds: RwLock<HashMap<Arc<str>, Arc<KindTally>>>,
-    /// Deadlines of waiting queries. Weak: a query that ended early is not kept alive by its deadline.
+    /// When queries are to be looked at. Weak: a query that ended early is not kept alive by its deadline.
     deadlines: Mutex<BTreeMap<(Instant, u64), Weak<Entry>>>,
     next_number: AtomicU64,
     waiting: AtomicUsize,
@@ -134,6 +134,7 @@ impl Store {
             number: self.next_number.fetch_add(1, Relaxed),
             spec: query.spec,
             deadline: query.deadline.and_then(|left| Instant::now().checked_add(left)),
+            abandon_after: query.abandon_after,
             tally: tally.clone(),
             limits: LogLimits { events: self.limits.max_events, bytes: self.limits.max_bytes },
         }));
@@ -147,9 +148,14 @@ impl Store {
 
     fn watch_deadline(&self, entry: &Arc<Entry>) {
         if let Some(at) = entry.expires() {
-            self.deadlines.lock().insert((at, entry.number), Arc::downgrade(entry));
-            self.new_deadline.notify_one();
+            self.look_again(entry, at);
         }
+    }
+
+    /// Has the chores look at a query at a certain time.
+    fn look_again(&self, entry: &Arc<Entry>, at: Instant) {
+        self.deadlines.lock().insert((at, entry.number), Arc::downgrade(entry));
+        self.new_deadline.notify_one();
     }
 
     fn claim(self: &Arc<Self>, claimant: Claimant<'_>) -> Option<Claim> {
@@ -221,6 +227,24 @@ impl Store {
         rejected
     }
 
+    /// Something is due for this query: its wait is over, or nobody reads it any more.
+    fn look_at(&self, entry: &Arc<Entry>, now: Instant) {
+        if entry.expires().is_some_and(|at| at <= now) {
+            self.reject_expired(entry);
+        }
+        if entry.is_abandoned(now) {
+            self.cancel(entry.clone(), "nobody was reading its events any more");
+        }
+    }
+
+    fn cancel(&self, entry: Arc<Entry>, reason: &str) -> CancelFound {
+        let found = entry.cancel(reason);
+        if found == CancelFound::Queued {
+            self.left_the_queue(entry);
+        }
+        found
+    }
+
     /// Does what is due and says when it wants to be called again.
     fn chores(&self, now: Instant) -> Instant {
         let mut due = Vec::new();
@@ -235,7 +259,7 @@ impl Store {
             deadlines.first_key_value().map(|((at, _), _)| *at)
         };
         for entry in due {
-            self.reject_expired(&entry);
+            self.look_at(&entry, now);
         }
         let forgotten = self.index.lock().forget(now, self.limits.retention, self.limits.max_ended);
         Self::dismiss(&forgotten);
@@ -255,16 +279,11 @@ impl Broker for MemoryBroker {
     }
 
     async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, NoSuchQuery> {
-        let entry = self.0.find(id)?;
-        let found = entry.cancel(reason);
-        if found == CancelFound::Queued {
-            self.0.left_the_queue(entry);
-        }
-        Ok(found)
+        Ok(self.0.cancel(self.0.find(id)?, reason))
     }
 
     async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, NoSuchQuery> {
-        Ok(Box::new(MemoryReader::new(self.0.find(id)?, from)))
+        Ok(Box::new(MemoryReader::new(self.0.clone(), self.0.find(id)?, from)))
     }
 
     async fn get(&self, id: &QueryId) -> Result<QueryInfo, NoSuchQuery> {

@@ -1,1 +1,347 @@
+//! The memory broker through its public face.
 
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    broker::{LeaseLost, Order, Output},
+    metrics::Metrics,
+    model::{Event, EventBody, QuerySpec, Rung, WorkerId},
+    protocol::JsonText,
+};
+
+const LIMITS: MemoryLimits = MemoryLimits {
+    max_queries: 1_000,
+    max_events: 10_000,
+    max_bytes: 1_000_000,
+    retention: Duration::from_secs(60),
+    max_ended: 1_000,
+};
+
+fn broker_with(limits: MemoryLimits) -> MemoryBroker {
+    MemoryBroker::new(limits, Metrics::new(&["k".into()]).query.clone())
+}
+
+fn broker() -> MemoryBroker {
+    broker_with(LIMITS)
+}
+
+fn json(text: &str) -> JsonText {
+    JsonText::parse(text.to_owned()).unwrap()
+}
+
+fn query(id: &str, priority: u32) -> NewQuery {
+    let spec = QuerySpec {
+        kind: "k".into(),
+        query_type: None,
+        payload: json("{}"),
+        priority,
+        key: None,
+        owner: None,
+        timeout: None,
+        queue_timeout: None,
+        session_id: None,
+    };
+    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None }
+}
+
+fn id(text: &str) -> QueryId {
+    QueryId::parse(text).unwrap()
+}
+
+async fn claim(broker: &MemoryBroker) -> Option<Claim> {
+    broker.claim(Claimant { kind: "k", worker: WorkerId(1) }).await
+}
+
+async fn claimed_id(broker: &MemoryBroker) -> Option<String> {
+    let claim = claim(broker).await?;
+    let id = claim.lease.query().to_string();
+    claim.lease.finish(Vec::new(), complete()).await.unwrap();
+    Some(id)
+}
+
+fn complete() -> Outcome {
+    Outcome::Complete { result: json("1") }
+}
+
+fn message(n: usize) -> Output {
+    Output::Message(json(&n.to_string()))
+}
+
+async fn read_all(broker: &MemoryBroker, query: &str, from: u64) -> Vec<Event> {
+    let mut reader = broker.read(&id(query), from).await.unwrap();
+    let mut events = Vec::new();
+    loop {
+        let batch = timeout(Duration::from_secs(10), reader.next()).await.expect("the log ends");
+        if batch.is_empty() {
+            return events;
+        }
+        events.extend(batch);
+    }
+}
+
+/// How a query ended; there must be exactly one final event, and it must be the last.
+async fn ending(broker: &MemoryBroker, query: &str) -> Outcome {
+    let events = read_all(broker, query, 0).await;
+    let ends: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.body {
+            EventBody::Ended(outcome) => Some(outcome.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends.len(), 1, "{events:?}");
+    assert!(matches!(events.last().unwrap().body, EventBody::Ended(_)));
+    ends.into_iter().next().unwrap()
+}
+
+#[tokio::test]
+async fn serves_by_priority_and_in_order_of_arrival_within_one() {
+    let broker = broker();
+    for (id, priority) in [("a", 5), ("b", 0), ("c", 5), ("d", 0), ("e", 1)] {
+        broker.submit(query(id, priority)).await.unwrap();
+    }
+    let mut order = Vec::new();
+    while let Some(id) = claimed_id(&broker).await {
+        order.push(id);
+    }
+    assert_eq!(order, ["b", "d", "e", "a", "c"]);
+}
+
+#[tokio::test]
+async fn a_released_query_keeps_its_place_and_its_attempts() {
+    let broker = broker();
+    broker.submit(query("first", 0)).await.unwrap();
+    broker.submit(query("second", 0)).await.unwrap();
+    let taken = claim(&broker).await.unwrap();
+    taken.lease.release().await;
+    timeout(Duration::from_secs(1), broker.arrival()).await.expect("a release is announced");
+    assert_eq!(broker.waiting("k"), 2);
+    let again = claim(&broker).await.unwrap();
+    assert_eq!((again.lease.query().as_str(), again.attempt), ("first", 1));
+}
+
+#[tokio::test]
+async fn the_queue_is_bounded_by_those_that_wait() {
+    let broker = broker_with(MemoryLimits { max_queries: 2, ..LIMITS });
+    broker.submit(query("a", 0)).await.unwrap();
+    broker.submit(query("b", 0)).await.unwrap();
+    let full = SubmitError::QueueFull { waiting: 2, limit: 2 };
+    assert_eq!(broker.submit(query("c", 0)).await, Err(full));
+    broker.cancel(&id("a"), "").await.unwrap();
+    broker.submit(query("c", 0)).await.unwrap();
+    let _running = claim(&broker).await.unwrap();
+    broker.submit(query("d", 0)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_same_submit_twice_is_one_query_and_another_body_is_refused() {
+    let broker = broker();
+    let first = broker.submit(query("a", 0)).await.unwrap();
+    assert_eq!(first, Submitted { state: QueryState::Pending, existed: false });
+    claimed_id(&broker).await.unwrap();
+    let second = broker.submit(query("a", 0)).await.unwrap();
+    assert_eq!(second, Submitted { state: QueryState::Complete, existed: true });
+    assert_eq!(broker.submit(query("a", 1)).await, Err(SubmitError::Conflict { id: id("a") }));
+    assert_eq!(broker.waiting("k"), 0);
+}
+
+#[tokio::test]
+async fn readers_see_everything_once_from_where_they_ask() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    let mut lease = claim(&broker).await.unwrap().lease;
+    let during = tokio::spawn({
+        let broker = broker.clone();
+        async move { read_all(&broker, "a", 0).await }
+    });
+    for batch in 0..100 {
+        lease.append((0..10).map(|n| message(batch * 10 + n)).collect()).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    lease.finish(vec![Output::Session("s".into())], complete()).await.unwrap();
+    for (from, events) in [(0, during.await.unwrap()), (0, read_all(&broker, "a", 0).await)] {
+        let sequences: Vec<u64> = events.iter().map(|event| event.sequence).collect();
+        assert_eq!(sequences, (from..1_002).collect::<Vec<_>>());
+    }
+    assert_eq!(read_all(&broker, "a", 1_000).await.len(), 2);
+    assert!(read_all(&broker, "a", 5_000).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
+    let broker = broker();
+    broker.submit(query("waits", 1)).await.unwrap();
+    assert_eq!(broker.cancel(&id("waits"), "why").await, Ok(CancelFound::Queued));
+    assert_eq!(broker.cancel(&id("waits"), "").await, Ok(CancelFound::Ended(QueryState::Cancelled)));
+    assert_eq!(ending(&broker, "waits").await, Outcome::Cancelled { reason: "why".into(), rung: Rung::Queued });
+    assert!(claim(&broker).await.is_none());
+
+    broker.submit(query("runs", 0)).await.unwrap();
+    let mut lease = claim(&broker).await.unwrap().lease;
+    assert_eq!(broker.cancel(&id("runs"), "why").await, Ok(CancelFound::Running(QueryState::Processing)));
+    assert_eq!(broker.cancel(&id("runs"), "").await, Ok(CancelFound::Cancelling(QueryState::Processing)));
+    lease.orders().changed().await.unwrap();
+    assert_eq!(*lease.orders().borrow(), Order::Cancel { reason: "why".into() });
+    // The worker was done just then: who asked for the cancel was told that it would be cancelled.
+    assert_eq!(lease.finish(Vec::new(), complete()).await, Ok(QueryState::Cancelled));
+    assert_eq!(ending(&broker, "runs").await, Outcome::Cancelled { reason: "why".into(), rung: Rung::CancelFrame });
+    assert_eq!(broker.cancel(&id("nobody"), "").await, Err(NoSuchQuery(id("nobody"))));
+}
+
+#[tokio::test]
+async fn a_cancel_in_the_dispatch_window_ends_a_query_that_is_given_back() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    let lease = claim(&broker).await.unwrap().lease;
+    broker.cancel(&id("a"), "changed my mind").await.unwrap();
+    lease.release().await;
+    let outcome = ending(&broker, "a").await;
+    assert_eq!(outcome, Outcome::Cancelled { reason: "changed my mind".into(), rung: Rung::Queued });
+    assert_eq!(broker.waiting("k"), 0);
+}
+
+#[tokio::test]
+async fn a_stale_lease_is_refused() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    let entry = broker.0.find(&id("a")).unwrap();
+    let held = entry.claim(WorkerId(1)).unwrap();
+    assert_eq!(entry.append(held.token.wrapping_add(1), vec![message(1)]), Err(LeaseLost));
+    assert_eq!(entry.finish(held.token.wrapping_add(1), Vec::new(), complete()), Err(LeaseLost));
+    assert_eq!(entry.finish(held.token, Vec::new(), complete()), Ok(QueryState::Complete));
+    assert_eq!(entry.append(held.token, vec![message(1)]), Err(LeaseLost));
+    assert_eq!(entry.finish(held.token, Vec::new(), complete()), Err(LeaseLost));
+}
+
+#[tokio::test]
+async fn a_dropped_lease_still_ends_its_query() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    drop(claim(&broker).await.unwrap());
+    assert!(matches!(ending(&broker, "a").await, Outcome::Error(failure) if failure.message.contains("lost track")));
+}
+
+#[tokio::test]
+async fn ended_queries_are_forgotten_by_number_and_by_age() {
+    let broker = broker_with(MemoryLimits { max_ended: 2, ..LIMITS });
+    for name in ["a", "b", "c"] {
+        broker.submit(query(name, 0)).await.unwrap();
+        claimed_id(&broker).await.unwrap();
+    }
+    assert_eq!(broker.get(&id("a")).await, Err(NoSuchQuery(id("a"))));
+    assert!(broker.get(&id("c")).await.is_ok());
+    broker.0.chores(Instant::now() + Duration::from_secs(61));
+    assert!(broker.get(&id("c")).await.is_err());
+    assert!(broker.counts().iter().all(|(_, _, count)| *count == 0));
+}
+
+#[tokio::test]
+async fn a_query_that_waited_too_long_is_rejected_by_the_chores_and_never_dispatched() {
+    let broker = broker();
+    let stop = CancellationToken::new();
+    let chores = tokio::spawn({
+        let (broker, stop) = (broker.clone(), stop.clone());
+        async move { broker.run(stop).await }
+    });
+    let mut impatient = query("impatient", 0);
+    impatient.spec.queue_timeout = Some(Duration::from_millis(20));
+    broker.submit(impatient).await.unwrap();
+    let outcome = ending(&broker, "impatient").await;
+    assert!(matches!(outcome, Outcome::Rejected { reason: RejectReason::Deadline, .. }), "{outcome:?}");
+    assert!(claim(&broker).await.is_none());
+    let late = NewQuery { deadline: Some(Duration::ZERO), ..query("late", 0) };
+    broker.submit(late).await.unwrap();
+    assert!(claim(&broker).await.is_none());
+    stop.cancel();
+    chores.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_abandoned_query_is_cancelled_unless_a_reader_comes_back() {
+    let broker = broker();
+    let patience = Duration::from_secs(5);
+    broker.submit(NewQuery { abandon_after: Some(patience), ..query("a", 0) }).await.unwrap();
+    let first = broker.read(&id("a"), 0).await.unwrap();
+    let second = broker.read(&id("a"), 0).await.unwrap();
+    drop(first);
+    broker.0.chores(Instant::now() + patience);
+    assert_eq!(broker.get(&id("a")).await.unwrap().state, QueryState::Pending);
+    drop(second);
+    let back = broker.read(&id("a"), 0).await.unwrap();
+    broker.0.chores(Instant::now() + patience);
+    assert_eq!(broker.get(&id("a")).await.unwrap().state, QueryState::Pending);
+    drop(back);
+    broker.0.chores(Instant::now() + patience);
+    assert_eq!(broker.get(&id("a")).await.unwrap().state, QueryState::Cancelled);
+}
+
+#[tokio::test]
+async fn closing_rejects_all_that_wait_and_takes_no_more() {
+    let broker = broker();
+    for name in ["a", "b", "c"] {
+        broker.submit(query(name, 0)).await.unwrap();
+    }
+    let running = claim(&broker).await.unwrap();
+    assert_eq!(broker.close().await, 2);
+    assert!(matches!(ending(&broker, "b").await, Outcome::Rejected { reason: RejectReason::Shutdown, .. }));
+    assert_eq!(broker.submit(query("d", 0)).await, Err(SubmitError::Closed));
+    running.lease.finish(Vec::new(), complete()).await.unwrap();
+    assert_eq!(ending(&broker, "a").await, complete());
+}
+
+#[tokio::test]
+async fn listings_come_in_order_of_arrival_and_in_pages() {
+    let broker = broker();
+    for n in 0..5 {
+        broker.submit(query(&format!("q{n}"), 9 - n)).await.unwrap();
+    }
+    broker.cancel(&id("q1"), "").await.unwrap();
+    let names = |page: &QueryPage| page.queries.iter().map(|query| query.id.to_string()).collect::<Vec<_>>();
+    let first = broker.list(&QueryFilter::default(), Page { after: 0, size: 3 }).await;
+    assert_eq!(names(&first), ["q0", "q1", "q2"]);
+    let rest = broker.list(&QueryFilter::default(), Page { after: first.next.unwrap(), size: 3 }).await;
+    assert_eq!((names(&rest), rest.next), (vec!["q3".to_owned(), "q4".to_owned()], None));
+    let cancelled = QueryFilter { states: vec![QueryState::Cancelled], kind: Some("k".to_owned()) };
+    assert_eq!(names(&broker.list(&cancelled, Page { after: 0, size: 10 }).await), ["q1"]);
+    let elsewhere = QueryFilter { kind: Some("other".to_owned()), ..Default::default() };
+    assert!(broker.list(&elsewhere, Page { after: 0, size: 10 }).await.queries.is_empty());
+}
+
+#[tokio::test]
+async fn many_cancelled_entries_do_not_stay_in_the_heap() {
+    let broker = broker_with(MemoryLimits { max_ended: 10, ..LIMITS });
+    for n in 0..5_000 {
+        let name = format!("q{n}");
+        broker.submit(query(&name, 0)).await.unwrap();
+        broker.cancel(&id(&name), "").await.unwrap();
+    }
+    broker.submit(query("alive", 0)).await.unwrap();
+    assert!(broker.0.kind(&Arc::from("k")).queue.drain().len() < 2_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn complete_and_cancel_racing_leave_exactly_one_end() {
+    let broker = broker();
+    for round in 0..500 {
+        let name = format!("r{round}");
+        broker.submit(query(&name, 0)).await.unwrap();
+        let lease = claim(&broker).await.unwrap().lease;
+        let cancel = tokio::spawn({
+            let (broker, name) = (broker.clone(), name.clone());
+            async move { broker.cancel(&id(&name), "race").await.unwrap() }
+        });
+        let finished = lease.finish(vec![message(1)], complete()).await.unwrap();
+        let found = cancel.await.unwrap();
+        let state = ending(&broker, &name).await.state();
+        assert_eq!(state, finished);
+        match found {
+            CancelFound::Ended(seen) => assert_eq!((seen, state), (QueryState::Complete, QueryState::Complete)),
+            CancelFound::Running(_) => assert_eq!(state, QueryState::Cancelled),
+            other => panic!("{other:?}"),
+        }
+    }
+}

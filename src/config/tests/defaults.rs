@@ -45,7 +45,7 @@ fn documented() -> Config {
 
 fn documented_kind() -> KindConfig {
     KindConfig {
-        name: "k".to_owned(),
+        name: "k".into(),
         command: vec!["w".to_owned()],
         types: Vec::new(),
         min: 1,
@@ -94,7 +94,7 @@ fn the_built_in_config_serves_the_echo_worker() {
     let config = Config::load(source, [], &Overrides::default()).unwrap();
     assert_eq!(config.server, documented().server);
     let echo = KindConfig {
-        name: "echo".to_owned(),
+        name: "echo".into(),
         command: ["/opt/re \"muda\\/remuda", "worker", "echo"].map(str::to_owned).to_vec(),
         min: 2,
         ..documented_kind()
@@ -122,7 +122,7 @@ fn a_default_gives_way_to_a_lower_bound_that_is_written() {
 fn kinds_keep_the_order_of_the_file() {
     let text = "[kinds.zebra]\ncommand = [\"z\"]\n[kinds.ape]\ncommand = [\"a\"]\n\
                 [kinds.m-1_x]\ncommand = [\"m\"]\n";
-    let names: Vec<_> = loaded(text).kinds.into_iter().map(|k| k.name).collect();
+    let names: Vec<_> = loaded(text).kinds.into_iter().map(|k| k.name.to_string()).collect();
     assert_eq!(names, ["zebra", "ape", "m-1_x"]);
 }
 

@@ -1,0 +1,172 @@
+//! The one mapping from what went wrong to a gRPC status with `google.rpc` details.
+
+use std::{collections::HashMap, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
+
+use crate::{
+    broker::{NoSuchQuery, SubmitError},
+    model::{Certificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
+    pool::{RequestError, Unroutable},
+};
+
+const DOMAIN: &str = "remuda";
+/// A status travels in HTTP/2 trailers, which common clients limit to 8 KiB: the whole text is in the final event.
+const MAX_STATUS_MESSAGE: usize = 600;
+/// A guess at when a full queue has room again.
+const RETRY_WHEN_FULL: Duration = Duration::from_secs(1);
+
+/// What is wrong with a request, field by field.
+#[derive(Debug, Default)]
+pub(super) struct Violations(Vec<FieldViolation>);
+
+impl Violations {
+    pub(super) fn add(&mut self, field: &str, description: impl Into<String>) {
+        self.0.push(FieldViolation::new(field, description));
+    }
+
+    /// Fails if anything was found, naming every field.
+    pub(super) fn check(self) -> Result<(), Status> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<String> = self.0.iter().map(|v| format!("{}: {}", v.field, v.description)).collect();
+        let mut details = info("INVALID_ARGUMENT", []);
+        details.set_bad_request(self.0);
+        Err(status(Code::InvalidArgument, &list.join("; "), details))
+    }
+}
+
+pub(super) fn invalid(field: &str, description: impl Into<String>) -> Status {
+    let mut violations = Violations::default();
+    violations.add(field, description);
+    violations.check().expect_err("one violation was added")
+}
+
+pub(super) fn refused(error: &RequestError) -> Status {
+    let message = error.to_string();
+    match error {
+        RequestError::NotAdmitting(_) | RequestError::Submit(SubmitError::Closed) => {
+            status(Code::Unavailable, &message, info("DRAINING", []))
+        }
+        RequestError::Unroutable(unroutable) => unroutable_status(unroutable),
+        RequestError::Submit(SubmitError::QueueFull { .. }) => {
+            let mut details = info("QUEUE_FULL", []);
+            details.set_retry_info(Some(RETRY_WHEN_FULL));
+            status(Code::ResourceExhausted, &message, details)
+        }
+        RequestError::Submit(SubmitError::Conflict { id }) => {
+            status(Code::AlreadyExists, &message, info("QUERY_EXISTS", [("query_id", id.to_string())]))
+        }
+    }
+}
+
+fn unroutable_status(unroutable: &Unroutable) -> Status {
+    invalid(unroutable.field(), unroutable.to_string())
+}
+
+pub(super) fn no_such_query(error: &NoSuchQuery) -> Status {
+    status(Code::NotFound, &error.to_string(), info("QUERY_NOT_FOUND", [("query_id", error.0.to_string())]))
+}
+
+pub(super) fn no_such_worker(id: WorkerId) -> Status {
+    let message = format!("worker {id} is not known; ended workers are remembered for a while only");
+    status(Code::NotFound, &message, info("WORKER_NOT_FOUND", [("worker_id", id.to_string())]))
+}
+
+pub(super) fn no_such_kind(kind: &str, known: &[std::sync::Arc<str>]) -> Status {
+    let message = format!("there is no kind {kind:?}; this pool has: {}", known.join(", "));
+    status(Code::NotFound, &message, info("KIND_NOT_FOUND", [("kind", kind.to_owned())]))
+}
+
+/// The status that ends an Execute whose query ended like this; `None` for a result.
+pub(super) fn ending(outcome: &Outcome) -> Option<Status> {
+    Some(match outcome {
+        Outcome::Complete { .. } => return None,
+        Outcome::Error(failure) => failed(failure),
+        Outcome::Cancelled { reason, rung } => {
+            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            let message = format!("the query was cancelled{why}");
+            status(Code::Cancelled, &message, info("CANCELLED", [("rung", rung.to_string())]))
+        }
+        Outcome::Rejected { reason, message } => match reason {
+            RejectReason::Deadline => status(Code::DeadlineExceeded, message, info("QUEUE_DEADLINE", [])),
+            RejectReason::Shutdown => status(Code::Unavailable, message, info("SHUTDOWN", [])),
+        },
+    })
+}
+
+fn failed(failure: &Failure) -> Status {
+    let (code, reason) = match failure.reason {
+        FailureReason::Reported => (Code::Unknown, "WORKER_REPORTED"),
+        FailureReason::WorkerDied => (Code::Internal, "WORKER_DIED"),
+        FailureReason::TimedOut => (Code::DeadlineExceeded, "TIMED_OUT"),
+        FailureReason::Shutdown => (Code::Unavailable, "SHUTDOWN"),
+    };
+    let mut facts = failure.certificate.as_deref().map(certificate_facts).unwrap_or_default();
+    if let Some(worker_code) = &failure.code {
+        facts.push(("worker_code", cut(worker_code, 128)));
+    }
+    status(code, &failure.message, info(reason, facts))
+}
+
+/// The parts of a certificate that a program can act on.
+fn certificate_facts(certificate: &Certificate) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("worker_id", certificate.worker.to_string()),
+        ("kind", certificate.kind.to_string()),
+        ("cause", certificate.cause.to_string()),
+        ("uptime_ms", certificate.uptime.as_millis().to_string()),
+        ("queries_processed", certificate.queries_processed.to_string()),
+    ];
+    facts.extend(certificate.pid.map(|pid| ("pid", pid.to_string())));
+    facts.extend(certificate.exit.code().map(|code| ("exit_code", code.to_string())));
+    facts.extend(certificate.exit.signal_name().map(|signal| ("signal", signal)));
+    facts.extend(certificate.peak_rss.map(|peak| ("peak_rss_bytes", peak.to_string())));
+    facts
+}
+
+fn info<'a>(reason: &str, metadata: impl IntoIterator<Item = (&'a str, String)>) -> ErrorDetails {
+    let metadata: HashMap<String, String> = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    ErrorDetails::with_error_info(reason, DOMAIN, metadata)
+}
+
+fn status(code: Code, message: &str, details: ErrorDetails) -> Status {
+    Status::with_error_details(code, cut(message, MAX_STATUS_MESSAGE), details)
+}
+
+/// At most `max` bytes, whole characters.
+fn cut(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_fits_into_trailers_whatever_the_worker_said() {
+        let failure = Failure::new(FailureReason::Reported, "ä".repeat(100_000));
+        let status = failed(&failure);
+        assert!(status.message().len() <= MAX_STATUS_MESSAGE + "…".len());
+        assert!(status.details().len() < 2_000);
+    }
+
+    #[test]
+    fn every_violation_is_named() {
+        let mut violations = Violations::default();
+        violations.add("query.payload", "is empty");
+        violations.add("query.priority", "is 2000; at most 1000 is allowed");
+        let status = violations.check().unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.message(), "query.payload: is empty; query.priority: is 2000; at most 1000 is allowed");
+        let details = status.get_error_details();
+        assert_eq!(details.bad_request().unwrap().field_violations.len(), 2);
+        assert_eq!(details.error_info().unwrap().domain, "remuda");
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads what clients send: every field checked, every mistake named.
+
+use std::time::Duration;
+
+use tonic::{Status, metadata::MetadataMap};
+
+use crate::{
+    model::{QueryId, QuerySpec},
+    pool::Request,
+    protocol::JsonText,
+    state::{QueryState, State},
+};
+
+use super::{
+    errors::{Violations, invalid},
+    proto,
+};
+
+/// Numbers above this have no use and would only invite arithmetic surprises.
+const MAX_PRIORITY: u32 = 1_000;
+/// The longest a name of any sort may be.
+const MAX_NAME: usize = 256;
+/// The longest reason a cancel may carry.
+const MAX_REASON: usize = 1_024;
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3_600);
+const MAX_PAGE: u32 = 1_000;
+const DEFAULT_PAGE: u32 = 100;
+
+/// Reads a query and the id it is to have.
+pub(super) fn query(id: &str, query: Option<proto::Query>) -> Result<Request, Status> {
+    let Some(query) = query else {
+        return Err(invalid("query", "is missing; it holds the payload to run"));
+    };
+    let mut found = Violations::default();
+    let id = optional_id(id, &mut found);
+    let payload = payload(query.payload, &mut found);
+    if query.priority > MAX_PRIORITY {
+        found.add(
+            "query.priority",
+            format!("is {}; at most {MAX_PRIORITY} is allowed, 0 is served first", query.priority),
+        );
+    }
+    let kind = name("query.kind", query.kind, &mut found);
+    let query_type = name("query.type", query.r#type, &mut found);
+    let key = name("query.key", query.key, &mut found);
+    let owner = name("query.owner", query.owner, &mut found);
+    let session_id = name("query.session_id", query.session_id, &mut found);
+    let timeout = duration("query.timeout", query.timeout, &mut found);
+    let queue_timeout = duration("query.queue_timeout", query.queue_timeout, &mut found);
+    found.check()?;
+    let payload = payload.expect("a missing payload is a violation");
+    let boxed = |text: Option<String>| text.map(String::into_boxed_str);
+    Ok(Request {
+        id,
+        kind,
+        spec: QuerySpec {
+            kind: "".into(),
+            query_type: boxed(query_type),
+            payload,
+            priority: query.priority,
+            key: boxed(key),
+            owner: boxed(owner),
+            timeout,
+            queue_timeout,
+            session_id: boxed(session_id),
+        },
+        deadline: None,
+        abandon_after: None,
+    })
+}
+
+/// Reads the id of a query that should exist.
+pub(super) fn query_id(id: &str) -> Result<QueryId, Status> {
+    QueryId::parse(id).map_err(|error| invalid("query_id", error.to_string()))
+}
+
+pub(super) fn cancel_reason(reason: &str) -> Result<(), Status> {
+    if reason.len() <= MAX_REASON {
+        return Ok(());
+    }
+    Err(invalid("reason", format!("has {} bytes; at most {MAX_REASON} are allowed", reason.len())))
+}
+
+/// Reads which page of a listing is wanted: where it begins, and how long it is.
+pub(super) fn page(size: u32, token: &str) -> Result<(u64, usize), Status> {
+    let mut found = Violations::default();
+    if size > MAX_PAGE {
+        found.add("page_size", format!("is {size}; at most {MAX_PAGE} is allowed"));
+    }
+    let after = if token.is_empty() { Ok(0) } else { token.parse() };
+    if after.is_err() {
+        found.add("page_token", "is not one that this server gave out; leave it empty for the first page");
+    }
+    found.check()?;
+    let size = if size == 0 { DEFAULT_PAGE } else { size };
+    Ok((after.unwrap_or(0), size as usize))
+}
+
+pub(super) fn states(wanted: &[i32]) -> Result<Vec<QueryState>, Status> {
+    let read = |number: &i32| {
+        let state = proto::QueryState::try_from(*number).ok().and_then(super::convert::state_from_proto);
+        state.ok_or_else(|| {
+            let known: Vec<_> = QueryState::ALL.iter().map(|state| state.name()).collect();
+            invalid("states", format!("has {number}, which is no state; known are: {}", known.join(", ")))
+        })
+    };
+    wanted.iter().map(read).collect()
+}
+
+/// What is left of the deadline that the client set on the call.
+pub(super) fn deadline(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(digits, unit)| {
+        let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+        Some(match unit {
+            "H" => Duration::from_secs(number * 3_600),
+            "M" => Duration::from_secs(number * 60),
+            "S" => Duration::from_secs(number),
+            "m" => Duration::from_millis(number),
+            "u" => Duration::from_micros(number),
+            "n" => Duration::from_nanos(number),
+            _ => return None,
+        })
+    });
+    match parsed {
+        Some(duration) => Ok(Some(duration)),
+        None => Err(invalid("grpc-timeout", format!("is {text:?}, which is not a gRPC timeout such as 30S"))),
+    }
+}
+
+fn optional_id(id: &str, found: &mut Violations) -> Option<QueryId> {
+    if id.is_empty() {
+        return None;
+    }
+    QueryId::parse(id).map_err(|error| found.add("query_id", error.to_string())).ok()
+}
+
+fn payload(text: String, found: &mut Violations) -> Option<JsonText> {
+    if text.is_empty() {
+        found.add("query.payload", "is empty; it must be JSON text, such as {\"hello\":\"world\"} or null");
+        return None;
+    }
+    JsonText::parse(text).map_err(|error| found.add("query.payload", format!("is not JSON: {error}"))).ok()
+}
+
+fn name(field: &str, text: String, found: &mut Violations) -> Option<String> {
+    if text.len() > MAX_NAME {
+        found.add(field, format!("has {} bytes; at most {MAX_NAME} are allowed", text.len()));
+    }
+    if text.contains(char::is_control) {
+        found.add(field, "has a control character; only printable text is allowed");
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn duration(field: &str, value: Option<prost_types::Duration>, found: &mut Violations) -> Option<Duration> {
+    let value = value?;
+    match Duration::try_from(value) {
+        Ok(duration) if duration.is_zero() => {
+            found.add(field, "is zero; leave it out for no limit of its own, or give a time above zero");
+            None
+        }
+        Ok(duration) if duration > MAX_DURATION => {
+            found.add(field, "is longer than a year; leave it out for no limit of its own");
+            None
+        }
+        Ok(duration) => Some(duration),
+        Err(_) => {
+            found.add(field, "is negative; give a time above zero");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(result: Result<Request, Status>) -> String {
+        result.unwrap_err().message().to_owned()
+    }
+
+    fn with_payload(payload: &str) -> proto::Query {
+        proto::Query { payload: payload.to_owned(), ..Default::default() }
+    }
+
+    #[test]
+    fn every_bad_field_is_named_with_its_limit() {
+        assert_eq!(message(query("", None)), "query: is missing; it holds the payload to run");
+        assert_eq!(
+            message(query("", Some(with_payload("")))),
+            "query.payload: is empty; it must be JSON text, such as {\"hello\":\"world\"} or null"
+        );
+        let bad = proto::Query {
+            priority: 1_001,
+            kind: "k".repeat(257),
+            r#type: "a\nb".to_owned(),
+            timeout: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
+            queue_timeout: Some(prost_types::Duration { seconds: 0, nanos: 0 }),
+            ..with_payload("{")
+        };
+        let text = message(query("a b", Some(bad)));
+        for part in [
+            "query_id: has the character ' '",
+            "query.payload: is not JSON",
+            "query.priority: is 1001; at most 1000 is allowed",
+            "query.kind: has 257 bytes; at most 256 are allowed",
+            "query.type: has a control character",
+            "query.timeout: is negative",
+            "query.queue_timeout: is zero",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in: {text}");
+        }
+    }
+
+    #[test]
+    fn reads_every_unit_of_a_grpc_deadline() {
+        let read = |text: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            deadline(&metadata)
+        };
+        assert_eq!(read("2H").unwrap(), Some(Duration::from_secs(7_200)));
+        assert_eq!(read("3M").unwrap(), Some(Duration::from_secs(180)));
+        assert_eq!(read("4S").unwrap(), Some(Duration::from_secs(4)));
+        assert_eq!(read("5m").unwrap(), Some(Duration::from_millis(5)));
+        assert_eq!(read("6u").unwrap(), Some(Duration::from_micros(6)));
+        assert_eq!(read("7n").unwrap(), Some(Duration::from_nanos(7)));
+        for bad in ["", "S", "5", "5x", "-1S", "123456789S"] {
+            assert!(read(bad).unwrap_err().message().starts_with("grpc-timeout: "), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_a_size_and_a_beginning() {
+        assert_eq!(page(0, "").unwrap(), (0, 100));
+        assert_eq!(page(1_000, "17").unwrap(), (17, 1_000));
+        assert_eq!(
+            page(1_001, "x").unwrap_err().message(),
+            "page_size: is 1001; at most 1000 is allowed; page_token: is not one that this server gave out; leave it empty for the first page"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! The `WorkerPool` service: submit, stream, execute, cancel, health.
+
+use std::{pin::Pin, time::Duration};
+
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    broker::EventReader,
+    model::QueryId,
+    pool::{Accepted, Pool, Request as QueryRequest},
+};
+
+use super::{
+    convert, errors,
+    events::{Events, Execution},
+    proto::{self, worker_pool_server::WorkerPool},
+    request,
+};
+
+/// How long a query that came by Execute runs on after its caller went away, so that the caller can come back.
+const ABANDON_AFTER: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct WorkerPoolService {
+    pub pool: Pool,
+}
+
+type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl WorkerPoolService {
+    async fn submit(&self, query: QueryRequest) -> Result<Accepted, Status> {
+        self.pool.submit(query).await.map_err(|error| errors::refused(&error))
+    }
+
+    async fn open(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, Status> {
+        self.pool.broker().read(id, from).await.map_err(|error| errors::no_such_query(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerPool for WorkerPoolService {
+    async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<proto::SubmitResponse>, Status> {
+        let proto::SubmitRequest { query_id, query } = request.into_inner();
+        let accepted = self.submit(request::query(&query_id, query)?).await?;
+        Ok(Response::new(accepted_response(&accepted)))
+    }
+
+    type StreamResultsStream = Streaming<proto::StreamResultsResponse>;
+
+    async fn stream_results(
+        &self,
+        request: Request<proto::StreamResultsRequest>,
+    ) -> Result<Response<Self::StreamResultsStream>, Status> {
+        let request = request.into_inner();
+        let reader = self.open(&request::query_id(&request.query_id)?, request.from_sequence).await?;
+        let respond = |event| Ok(proto::StreamResultsResponse { event: Some(convert::event(event)) });
+        Ok(Response::new(Box::pin(Events::new(reader).map(respond))))
+    }
+
+    type ExecuteStream = Streaming<proto::ExecuteResponse>;
+
+    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
+        let deadline = request::deadline(request.metadata())?;
+        let proto::ExecuteRequest { query_id, query } = request.into_inner();
+        let query = QueryRequest { deadline, abandon_after: Some(ABANDON_AFTER), ..request::query(&query_id, query)? };
+        let accepted = self.submit(query).await?;
+        let reader = self.open(&accepted.id, 0).await?;
+        Ok(Response::new(Box::pin(Execution::new(accepted_response(&accepted), reader))))
+    }
+
+    async fn cancel(&self, request: Request<proto::CancelRequest>) -> Result<Response<proto::CancelResponse>, Status> {
+        let request = request.into_inner();
+        let id = request::query_id(&request.query_id)?;
+        request::cancel_reason(&request.reason)?;
+        let found = self.pool.broker().cancel(&id, &request.reason).await;
+        let found = found.map_err(|error| errors::no_such_query(&error))?;
+        Ok(Response::new(convert::cancel_found(found)))
+    }
+
+    async fn health(&self, request: Request<proto::HealthRequest>) -> Result<Response<proto::HealthResponse>, Status> {
+        let wanted = request.into_inner().kind;
+        let mut health = self.pool.health();
+        if !wanted.is_empty() {
+            health = health.of_kind(&wanted).ok_or_else(|| errors::no_such_kind(&wanted, &self.pool.kind_names()))?;
+        }
+        let kinds = health.kinds.iter().map(convert::kind_health).collect();
+        Ok(Response::new(convert::health(&health, kinds)))
+    }
+}
+
+fn accepted_response(accepted: &Accepted) -> proto::SubmitResponse {
+    proto::SubmitResponse {
+        query_id: accepted.id.to_string(),
+        kind: accepted.kind.to_string(),
+        state: convert::query_state(accepted.submitted.state).into(),
+        existed: accepted.submitted.existed,
+    }
+}

@@ -1,0 +1,228 @@
+//! Puts the parts together, runs them, and takes them down again in order.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use thiserror::Error;
+use tokio::{
+    net::{TcpListener, UnixListener, UnixStream},
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    api::{self, Listener},
+    broker::{Broker, MemoryBroker, MemoryLimits},
+    config::{self, Config, Listen},
+    http,
+    metrics::Metrics,
+    pool::{Drained, Parts, Pool, StopSignals},
+};
+
+/// How long clients may take to fetch the ends of their streams once every query has ended.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why the server could not start or go on.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    #[error("cannot listen for gRPC on {address}: {error}{}", hint(.error))]
+    Listen { address: String, error: io::Error },
+    #[error("cannot listen for HTTP on {address}: {error}{}", hint(.error))]
+    Http { address: SocketAddr, error: io::Error },
+    #[error("cannot set up the pool: {0}")]
+    Pool(io::Error),
+    #[error("cannot watch for signals: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    Grpc(#[from] api::ServeError),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; is another remuda running? choose another address with --listen and --http",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 and foreign directories need rights",
+        _ => "",
+    }
+}
+
+/// Where a server that has just started can be reached.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// As a client's endpoint: `127.0.0.1:50051` or `unix:/path`.
+    pub grpc: String,
+    pub http: Option<SocketAddr>,
+}
+
+/// A server whose sockets are bound and whose parts are ready to run.
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    metrics: Arc<Metrics>,
+    broker: Arc<dyn Broker>,
+    pool: Pool,
+    supervisor: crate::pool::Supervisor,
+    grpc: Listener,
+    http: Option<TcpListener>,
+    addresses: Addresses,
+}
+
+impl Server {
+    /// Binds the sockets and builds the parts. `launcher` is our own binary.
+    pub async fn bind(config: Config, launcher: PathBuf) -> Result<Self, ServerError> {
+        let (grpc, grpc_address) = listen(&config.server.listen).await?;
+        let (http, http_address) = match config.server.http {
+            Some(address) => listen_http(address).await.map(|(listener, address)| (Some(listener), Some(address)))?,
+            None => (None, None),
+        };
+        let names: Vec<Arc<str>> = config.kinds.iter().map(|kind| kind.name.clone()).collect();
+        let metrics = Arc::new(Metrics::new(&names));
+        let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new(limits(&config), metrics.query.clone()));
+        let parts = Parts {
+            environments: config.kinds.iter().map(config::worker_environment).collect(),
+            config: config.clone(),
+            broker: broker.clone(),
+            metrics: metrics.clone(),
+            launcher,
+        };
+        let (pool, supervisor) = Pool::new(parts).map_err(ServerError::Pool)?;
+        let addresses = Addresses { grpc: grpc_address, http: http_address };
+        Ok(Self { config, metrics, broker, pool, supervisor, grpc, http, addresses })
+    }
+
+    #[must_use]
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains. A second signal stops at once.
+    pub async fn run(self) -> Result<Drained, ServerError> {
+        let stop = StopSignals::default();
+        let watching = watch_signals(stop.clone()).map_err(ServerError::Signals)?;
+        let ended = self.run_until(stop).await;
+        watching.abort();
+        ended
+    }
+
+    /// Serves until told to stop.
+    pub async fn run_until(self, stop: StopSignals) -> Result<Drained, ServerError> {
+        let close = CancellationToken::new();
+        let chores = tokio::spawn({
+            let (broker, close) = (self.broker.clone(), close.clone());
+            async move { broker.run(close).await }
+        });
+        let http = self.http.map(|listener| {
+            let serving = http::serve(listener, self.pool.clone(), close.clone().cancelled_owned());
+            tokio::spawn(async move {
+                if let Err(error) = serving.await {
+                    warn!(%error, "the HTTP side failed");
+                }
+            })
+        });
+        let mut grpc = Box::pin(api::serve(
+            self.grpc,
+            self.pool.clone(),
+            &self.config,
+            self.metrics.clone(),
+            close.clone().cancelled_owned(),
+        ));
+        info!(grpc = %self.addresses.grpc, http = ?self.addresses.http, "serving");
+        let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));
+        let drained = tokio::select! {
+            drained = &mut supervising => drained.expect("the supervisor does not panic"),
+            failed = &mut grpc => {
+                // The pool must not outlive the way to reach it.
+                stop.now.cancel();
+                let _ = supervising.await;
+                close.cancel();
+                failed?;
+                return Ok(Drained { rejected: 0, cut_short: 0 });
+            }
+        };
+        close.cancel();
+        // A client that never fetches the end of its stream is not waited for: dropping the server closes it.
+        let _ = timeout(LINGER, &mut grpc).await;
+        drop(grpc);
+        finish(http).await;
+        finish(Some(chores)).await;
+        Ok(drained)
+    }
+}
+
+async fn finish(task: Option<JoinHandle<()>>) {
+    if let Some(mut task) = task
+        && timeout(LINGER, &mut task).await.is_err()
+    {
+        task.abort();
+    }
+}
+
+fn limits(config: &Config) -> MemoryLimits {
+    MemoryLimits {
+        max_queries: config.queue.max_queries.get(),
+        max_events: config.results.max_events.get(),
+        max_bytes: usize::try_from(config.results.max_bytes).unwrap_or(usize::MAX),
+        retention: config.results.retention,
+        max_ended: config.results.max_ended.get(),
+    }
+}
+
+async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
+    match address {
+        Listen::Tcp(address) => {
+            let fail = |error| ServerError::Listen { address: address.to_string(), error };
+            let listener = TcpListener::bind(address).await.map_err(fail)?;
+            let bound = listener.local_addr().map_err(fail)?;
+            Ok((Listener::Tcp(listener), bound.to_string()))
+        }
+        Listen::Unix(path) => {
+            let address = format!("unix:{}", path.display());
+            remove_stale(path).await;
+            let bound = UnixListener::bind(path);
+            let listener = bound.map_err(|error| ServerError::Listen { address: address.clone(), error })?;
+            Ok((Listener::Unix(listener, path.clone()), address))
+        }
+    }
+}
+
+/// A server that was killed leaves its socket behind; nobody answers there.
+async fn remove_stale(path: &Path) {
+    let is_socket = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).await.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+async fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let fail = |error| ServerError::Http { address, error };
+    let listener = TcpListener::bind(address).await.map_err(fail)?;
+    let bound = listener.local_addr().map_err(fail)?;
+    Ok((listener, bound))
+}
+
+fn watch_signals(stop: StopSignals) -> io::Result<JoinHandle<()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut next = async move || {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    Ok(tokio::spawn(async move {
+        let first = next().await;
+        info!(signal = first, "stopping: running and waiting queries may end first; a second signal stops at once");
+        stop.drain.cancel();
+        let second = next().await;
+        warn!(signal = second, "stopping at once");
+        stop.now.cancel();
+    }))
+}
