@@ -4,7 +4,9 @@
 
 pub mod api;
 pub mod broker;
+pub mod cli;
 pub mod config;
+pub mod echo;
 pub mod http;
 pub mod metrics;
 pub mod model;

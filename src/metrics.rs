@@ -65,15 +65,19 @@ impl Metrics {
         let query = Arc::new(QueryMetrics::new(&registry, kinds));
         let build = gauge(&registry, "remuda_build_info", "Always 1; the label tells the version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let queries =
+            gauge(&registry, "remuda_queries", "Queries that are kept, by kind and state.", &["kind", "state"]);
+        let queue_depth = gauge(&registry, "remuda_queue_depth", "Queries that wait for a worker, by kind.", &["kind"]);
+        for kind in kinds {
+            for state in QueryState::ALL {
+                queries.with_label_values(&[&**kind, state.name()]);
+            }
+            queue_depth.with_label_values(&[kind]);
+        }
         Self {
+            queries,
+            queue_depth,
             workers: gauge(&registry, "remuda_workers", "Workers by kind and state.", &["kind", "state"]),
-            queries: gauge(
-                &registry,
-                "remuda_queries",
-                "Queries that are kept, by kind and state.",
-                &["kind", "state"],
-            ),
-            queue_depth: gauge(&registry, "remuda_queue_depth", "Queries that wait for a worker, by kind.", &["kind"]),
             transitions: counter(
                 &registry,
                 "remuda_worker_transitions_total",

@@ -134,7 +134,8 @@ impl Server {
             self.metrics.clone(),
             close.clone().cancelled_owned(),
         ));
-        info!(grpc = %self.addresses.grpc, http = ?self.addresses.http, "serving");
+        let http_address = self.addresses.http.map_or_else(|| "off".to_owned(), |address| address.to_string());
+        info!(grpc = %self.addresses.grpc, http = http_address, "serving");
         let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));
         let drained = tokio::select! {
             drained = &mut supervising => drained.expect("the supervisor does not panic"),

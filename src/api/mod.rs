@@ -1,5 +1,6 @@
 //! Translates between gRPC and the pool; decides nothing. Nothing outside this directory names a tonic type.
 
+pub mod client;
 pub mod proto;
 
 mod convert;

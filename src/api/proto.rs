@@ -1,5 +1,11 @@
 //! The generated messages and services of `proto/remuda/v1`.
-#![allow(clippy::pedantic, missing_debug_implementations, unused_qualifications, reason = "generated code")]
+#![allow(
+    clippy::pedantic,
+    clippy::large_enum_variant,
+    missing_debug_implementations,
+    unused_qualifications,
+    reason = "generated code"
+)]
 
 tonic::include_proto!("remuda.v1");
 

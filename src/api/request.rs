@@ -22,7 +22,7 @@ const MAX_PRIORITY: u32 = 1_000;
 const MAX_NAME: usize = 256;
 /// The longest reason a cancel may carry.
 const MAX_REASON: usize = 1_024;
-const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3_600);
+const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
 const MAX_PAGE: u32 = 1_000;
 const DEFAULT_PAGE: u32 = 100;
 
@@ -221,8 +221,8 @@ mod tests {
             metadata.insert("grpc-timeout", text.parse().unwrap());
             deadline(&metadata)
         };
-        assert_eq!(read("2H").unwrap(), Some(Duration::from_secs(7_200)));
-        assert_eq!(read("3M").unwrap(), Some(Duration::from_secs(180)));
+        assert_eq!(read("2H").unwrap(), Some(Duration::from_hours(2)));
+        assert_eq!(read("3M").unwrap(), Some(Duration::from_mins(3)));
         assert_eq!(read("4S").unwrap(), Some(Duration::from_secs(4)));
         assert_eq!(read("5m").unwrap(), Some(Duration::from_millis(5)));
         assert_eq!(read("6u").unwrap(), Some(Duration::from_micros(6)));

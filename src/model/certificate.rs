@@ -99,12 +99,6 @@ impl DeathCause {
             | Self::Shutdown => false,
         }
     }
-
-    /// Whether the worker never got as far as `ready`.
-    #[must_use]
-    pub fn is_start_failure(self) -> bool {
-        matches!(self, Self::StartFailed | Self::StartTimeout)
-    }
 }
 
 impl fmt::Display for DeathCause {
@@ -187,6 +181,9 @@ fn signal_name(number: i32) -> String {
     name.to_owned()
 }
 
+/// How many characters of last words a summary quotes; the certificate itself keeps more.
+const LAST_WORDS: usize = 300;
+
 /// Who ended, how, why, and with which last words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Certificate {
@@ -209,35 +206,34 @@ impl Certificate {
     /// The whole story in a sentence that a person can act on.
     #[must_use]
     pub fn summary(&self) -> String {
-        let mut text = format!("worker {} ({})", self.worker, self.kind);
-        match &self.detail {
-            Some(detail) => text.push_str(&format!(" {detail}")),
-            None => text.push_str(&format!(" {}", self.exit)),
-        }
-        text.push_str(&format!(" after {}", seconds(self.uptime)));
-        if let Some(peak) = self.peak_rss {
-            text.push_str(&format!(", {} peak", bytesize::ByteSize::b(peak).display().iec()));
-        }
-        if !self.cause.is_failure() {
-            text.push_str(&format!("; stopped on purpose: {}", self.cause));
-        }
-        match self.last_words() {
-            Some(words) => text.push_str(&format!("; its last words: {words}")),
-            None => text.push_str("; it left no last words on stderr"),
-        }
-        text
+        let what = self.detail.clone().unwrap_or_else(|| self.exit.to_string());
+        let age = self.uptime.as_secs_f64();
+        let peak = self.peak_rss.map(|peak| format!(", {} peak", bytesize::ByteSize::b(peak).display().iec()));
+        let purpose = (!self.cause.is_failure()).then(|| format!("; stopped on purpose: {}", self.cause));
+        let words = match self.last_words() {
+            Some(words) => format!("its last words: {words}"),
+            None => "it left no last words on stderr".to_owned(),
+        };
+        format!(
+            "worker {} ({}) {what} after {age:.1} s{}{}; {words}",
+            self.worker,
+            self.kind,
+            peak.unwrap_or_default(),
+            purpose.unwrap_or_default()
+        )
     }
 
-    /// The last lines of its standard error, on one line.
+    /// The last lines of its standard error, on one line and not too long.
     fn last_words(&self) -> Option<String> {
         let lines: Vec<&str> = self.stderr_tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let last = &lines[lines.len().saturating_sub(3)..];
-        (!last.is_empty()).then(|| last.join(" | "))
+        let words = lines[lines.len().saturating_sub(3)..].join(" | ");
+        let excess = words.chars().count().saturating_sub(LAST_WORDS);
+        match excess {
+            0 if words.is_empty() => None,
+            0 => Some(words),
+            _ => Some(format!("…{}", words.chars().skip(excess).collect::<String>())),
+        }
     }
-}
-
-fn seconds(duration: Duration) -> String {
-    format!("{:.1} s", duration.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -267,6 +263,15 @@ mod tests {
             certificate().summary(),
             "worker 7 (embed) was killed by SIGKILL after 3.2 s, 412.0 MiB peak; its last words: loading | boom"
         );
+    }
+
+    #[test]
+    fn long_last_words_are_cut_at_the_front() {
+        let talkative = Certificate { stderr_tail: format!("{}the end", "ä".repeat(1_000)), ..certificate() };
+        let summary = talkative.summary();
+        assert!(summary.ends_with("äthe end"), "{summary}");
+        assert!(summary.contains("its last words: …ä"), "{summary}");
+        assert!(summary.chars().count() < 400, "{summary}");
     }
 
     #[test]

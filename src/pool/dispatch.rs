@@ -1,6 +1,9 @@
 //! Brings waiting queries and ready workers together, and carries what workers conclude back to the broker.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use tracing::{debug, warn};
@@ -32,17 +35,12 @@ impl Inner {
                 self.nudge.notify_one();
                 return;
             };
-            let query = claim.lease.query().clone();
-            match worker.start_task(claim) {
-                Ok(()) => {
-                    reservation.used();
-                    debug!(query = %query, worker = worker.id.0, kind = %name, "query dispatched");
-                }
+            let started = worker.start_task(claim);
+            // Either way the worker is not free: it has its query, or it is on its way out.
+            reservation.used();
+            if let Err(claim) = started {
                 // The worker was stopped or died in between. The query goes back; nobody has seen it.
-                Err(claim) => {
-                    reservation.used();
-                    claim.lease.release().await;
-                }
+                claim.lease.release().await;
             }
         }
     }
@@ -52,8 +50,11 @@ impl Inner {
 impl Host for Inner {
     async fn ready(&self, worker: &Arc<PoolWorker>) {
         let kind = self.kind_of(worker);
-        self.kinds[kind].started();
-        if self.lifecycle.get() == PoolLifecycle::Initializing {
+        if worker.has_served() {
+            self.kinds[kind].recovered();
+        }
+        // While the pool starts or drains, the supervisor waits for just this.
+        if self.lifecycle.get() != PoolLifecycle::Ready {
             self.nudge.notify_one();
         }
         self.data.enqueue_ready(kind, worker);
@@ -61,21 +62,22 @@ impl Host for Inner {
     }
 
     async fn conclude(&self, lease: Box<dyn Lease>, outputs: Vec<Output>, conclusion: Conclusion) {
-        let query = lease.query().clone();
         let Some(outcome) = outcome(conclusion) else {
-            debug!(query = %query, "lease lost; its output was dropped");
+            debug!("lease lost; its output was dropped");
             return;
         };
         if let Outcome::Error(failure) = &outcome
             && failure.reason != FailureReason::Reported
         {
-            warn!(query = %query, "query failed: {}", failure.message);
+            warn!("query failed: {}", failure.message);
         }
         if matches!(&outcome, Outcome::Error(failure) if failure.reason == FailureReason::Shutdown) {
             self.cut_short.fetch_add(1, Relaxed);
         }
+        let state = outcome.state();
+        debug!(%state, "query over");
         if lease.finish(outputs, outcome).await.is_err() {
-            debug!(query = %query, "lease lost; its outcome was dropped");
+            debug!("lease lost; its outcome was dropped");
         }
     }
 }
@@ -89,7 +91,7 @@ fn outcome(conclusion: Conclusion) -> Option<Outcome> {
         Conclusion::TimedOut { limit, rung, certificate } => {
             let message = format!(
                 "the query ran longer than its timeout of {}; the worker let go {}",
-                humantime::format_duration(limit),
+                humantime::format_duration(Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX))),
                 rung.words()
             );
             let failure = Failure { certificate, ..Failure::new(FailureReason::TimedOut, message) };
@@ -102,7 +104,7 @@ fn outcome(conclusion: Conclusion) -> Option<Outcome> {
 
 fn died(certificate: Arc<Certificate>) -> Failure {
     if certificate.cause == DeathCause::Shutdown {
-        let message = "the server stopped before the query ended, and drain_timeout was over";
+        let message = "the server stopped before the query ended";
         return Failure::new(FailureReason::Shutdown, message).with_certificate(certificate);
     }
     Failure::new(FailureReason::WorkerDied, certificate.summary()).with_certificate(certificate)

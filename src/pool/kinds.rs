@@ -23,7 +23,7 @@ pub(super) struct Kind {
 /// What keeps a kind from having the workers it should have.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    /// Starts that failed since the last one that succeeded.
+    /// Workers in a row that ended before they were of any use.
     pub failed_starts: u32,
     /// No worker is started before this.
     pub not_before: Option<Instant>,
@@ -63,13 +63,17 @@ impl Kind {
         if certificate.cause.is_failure() {
             trouble.last_failure = Some(certificate.clone());
         }
-        if certificate.cause.is_start_failure() {
+        // A worker that died before its first query counts too, or one that crashes as soon as it is ready would be
+        // replaced in an endless hurry.
+        let was_of_use = certificate.queries_processed > 0 || certificate.query.is_some();
+        if certificate.cause.is_failure() && !was_of_use {
             trouble.failed_starts += 1;
             trouble.not_before = Some(now + self.backoff(trouble.failed_starts));
         }
     }
 
-    pub(super) fn started(&self) {
+    /// A worker has proved to be of use.
+    pub(super) fn recovered(&self) {
         let mut trouble = self.trouble.lock();
         trouble.failed_starts = 0;
         trouble.not_before = None;

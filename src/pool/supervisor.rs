@@ -95,6 +95,7 @@ impl Supervisor {
             () = self.inner.nudge.notified() => Event::Nudge,
             () = self.inner.broker.arrival() => Event::Nudge,
             _ = tick.tick() => Event::Tick,
+            () = until(self.inner.next_start()) => Event::Tick,
         }
     }
 
@@ -106,6 +107,7 @@ impl Supervisor {
                 for worker in self.inner.data.snapshot() {
                     worker.mark_idle(now);
                 }
+                self.inner.forgive();
             }
             Event::Nudge | Event::Stop => {}
         }
@@ -197,6 +199,31 @@ impl Supervisor {
         let host: Arc<dyn Host> = self.inner.clone();
         let task = self.drivers.spawn(worker::run(worker, host, surroundings));
         self.ids.insert(task.id(), id);
+    }
+}
+
+impl Inner {
+    /// When the next start is due that was put off after a failure.
+    fn next_start(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.kinds.iter().filter_map(|kind| kind.trouble.lock().not_before).filter(|at| *at > now).min()
+    }
+
+    /// A worker that has stayed in service for a while ends its kind's row of failures, query or no query.
+    fn forgive(&self) {
+        for worker in self.data.snapshot() {
+            let kind = &self.kinds[self.kind_of(&worker)];
+            if worker.state().is_healthy() && worker.snapshot().uptime > kind.config.restart_backoff_max {
+                kind.recovered();
+            }
+        }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant, time::SystemTime};
 
-use tracing::{info, warn};
+use tracing::{Instrument, info, warn};
 
 use crate::{
     model::{Certificate, DeathCause, Exit, Rung},
@@ -65,7 +65,7 @@ impl Driver {
         log_end(&certificate);
         if let Some(running) = self.running.take() {
             let conclusion = conclude_by_end(&running, &certificate, rung);
-            self.host.conclude(running.lease, Vec::new(), conclusion).await;
+            self.host.conclude(running.lease, Vec::new(), conclusion).instrument(running.span).await;
         }
         self.worker.forget_task();
         let _ = self.worker.step_to(WorkerState::Dead, "reaped");

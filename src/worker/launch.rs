@@ -53,6 +53,7 @@ pub(super) enum Stage {
 }
 
 /// Runs the launcher. Comes back only if the worker's command could not be executed.
+#[must_use]
 pub fn launch(plan: Option<String>) -> ExitCode {
     let failure = match attempt(plan) {
         Ok(never) => match never {},

@@ -12,6 +12,7 @@ use std::{
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tracing::{Span, debug, info_span};
 
 use crate::{
     broker::{Claim, Lease},
@@ -85,6 +86,8 @@ pub(super) struct Task {
     pub request_id: String,
     /// The limit that applies, for the message, and when it is reached.
     pub timeout: Option<(Duration, Instant)>,
+    /// Everything logged about this attempt is logged within it.
+    pub span: Span,
 }
 
 /// A worker as it is at one moment.
@@ -141,6 +144,11 @@ impl PoolWorker {
 
     pub fn is_busy(&self) -> bool {
         self.lock.lock().current_task.is_some() || self.state() == WorkerState::Processing
+    }
+
+    /// Whether it has finished a query.
+    pub fn has_served(&self) -> bool {
+        self.lock.lock().queries_processed > 0
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -200,8 +208,11 @@ impl PoolWorker {
         }
         // The driver looks for the task after every wake, and takes this lock to do so: it cannot read an answer
         // before it knows the question.
-        inner.current_task = Some(claim.lease.query().clone());
-        inner.handover = Some(Task { lease: claim.lease, request_id, timeout });
+        let query = claim.lease.query().clone();
+        let span = info_span!("query", %query, kind = %self.kind.name, worker = self.id.0, attempt = claim.attempt);
+        debug!(parent: &span, "query dispatched");
+        inner.current_task = Some(query);
+        inner.handover = Some(Task { lease: claim.lease, request_id, timeout, span });
         drop(inner);
         self.attention.notify_one();
         Ok(())

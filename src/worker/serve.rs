@@ -7,10 +7,13 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use tracing::{Instrument, Span};
+
 use crate::{
     broker::{Order, Output},
     model::{DeathCause, Failure, FailureReason, Rung},
     protocol::{JsonText, PoolFrame, ProtocolError, WorkerFrame},
+    state::WorkerState,
 };
 
 use super::{
@@ -35,6 +38,7 @@ pub(super) struct Running {
     pub lease: Box<dyn crate::broker::Lease>,
     request_id: String,
     timeout: Option<(Duration, Instant)>,
+    pub span: Span,
     pub letting_go: Option<LettingGo>,
 }
 
@@ -81,7 +85,6 @@ impl Driver {
         self.host.ready(&self.worker.clone()).await;
         let mut measure = Instant::now() + MEASURE_EVERY;
         loop {
-            self.pick_up();
             if let Some(end) = self.heed_intent() {
                 return end;
             }
@@ -104,7 +107,10 @@ impl Driver {
 
     /// What a requested stop asks for now.
     fn heed_intent(&mut self) -> Option<End> {
-        let intent = self.worker.intent()?;
+        let intent = self.worker.intent();
+        // In this order: once a stop is recorded no query is started any more, so none can be overlooked.
+        self.pick_up();
+        let intent = intent?;
         if intent.mode == StopMode::Kill {
             return Some(End::stopped(intent.cause, Farewell::Sigkill));
         }
@@ -142,8 +148,7 @@ impl Driver {
 
     async fn handle(&mut self, wake: Wake) -> Result<(), End> {
         match wake {
-            Wake::Attention => {}
-            Wake::Order(Order::Run) => {}
+            Wake::Attention | Wake::Order(Order::Run) => {}
             Wake::Order(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
             Wake::Order(Order::Lost) => self.let_go(Why::Lost, "the query runs elsewhere"),
             Wake::Deadline => return self.out_of_time(),
@@ -246,7 +251,7 @@ impl Driver {
             (Some(Why::Stop) | None, Verdict::Complete(result)) => Conclusion::Complete { result },
             (Some(Why::Stop) | None, Verdict::Error(failure)) => Conclusion::Reported(failure),
         };
-        self.host.conclude(running.lease, outputs, conclusion).await;
+        self.host.conclude(running.lease, outputs, conclusion).instrument(running.span).await;
         if self.worker.finish_task() {
             self.host.ready(&self.worker.clone()).await;
             self.pick_up();
@@ -255,6 +260,7 @@ impl Driver {
 
     /// The worker closed its connection: the process follows, or it is of no use any more.
     async fn closed(&mut self) -> End {
+        self.stop_taking_queries();
         let connection = self.connection.as_ref().expect("a worker in service is connected");
         let process = self.process.as_ref().expect("a worker in service has a process");
         if timeout(EXIT_AFTER_CLOSE, process.ended()).await.is_ok() {
@@ -268,6 +274,7 @@ impl Driver {
 
     /// The process has ended; what it had sent still counts.
     async fn exited(&mut self) -> End {
+        self.stop_taking_queries();
         let deadline = Instant::now() + READ_AFTER_EXIT;
         loop {
             let connection = self.connection.as_mut().expect("a worker in service is connected");
@@ -281,6 +288,13 @@ impl Driver {
             }
         }
         self.end_by_exit()
+    }
+
+    /// Nothing is dispatched to a worker that is known to be gone, whatever it still has to say.
+    fn stop_taking_queries(&self) {
+        if self.worker.intent().is_none() {
+            let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone");
+        }
     }
 
     /// An exit that follows from what the worker was told is not a crash.
@@ -297,7 +311,7 @@ impl Driver {
 impl Running {
     fn new(task: Task) -> Self {
         let timeout = task.timeout.map(|(limit, at)| (limit, at.into()));
-        Self { lease: task.lease, request_id: task.request_id, timeout, letting_go: None }
+        Self { lease: task.lease, request_id: task.request_id, timeout, span: task.span, letting_go: None }
     }
 
     /// When patience with this query runs out.
@@ -315,7 +329,7 @@ impl Harvest {
             WorkerFrame::Session { session_id, .. } => self.outputs.push(Output::Session(session_id.into())),
             WorkerFrame::Message { content, .. } => self.outputs.push(Output::Message(JsonText::from_checked(content))),
             WorkerFrame::Complete { result, .. } => {
-                self.verdict = Some(Verdict::Complete(JsonText::from_checked(result)))
+                self.verdict = Some(Verdict::Complete(JsonText::from_checked(result)));
             }
             WorkerFrame::Error { error, code, retryable, details, .. } => {
                 self.verdict = Some(Verdict::Error(Box::new(Failure {

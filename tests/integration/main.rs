@@ -1,1 +1,22 @@
+//! The tests that start the real server with real workers and talk to it as a client would.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::too_many_lines,
+    reason = "a failed test says where; metrics are small whole numbers; a table of cases may be long"
+)]
 
+mod architecture;
+
+mod arguments;
+mod cli;
+mod examples;
+mod failures;
+mod harness;
+mod http;
+mod lifecycle;
+mod load;
+mod queries;
+mod reflection;
+mod streaming;

@@ -17,7 +17,7 @@ const LIMITS: MemoryLimits = MemoryLimits {
     max_queries: 1_000,
     max_events: 10_000,
     max_bytes: 1_000_000,
-    retention: Duration::from_secs(60),
+    retention: Duration::from_mins(1),
     max_ended: 1_000,
 };
 

@@ -1,0 +1,88 @@
+//! Where the configuration comes from, and the commands that look at it.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    args::ConfigPlace,
+    exit::{Exit, Failure},
+    output, words,
+};
+use crate::config::{self, Config, Listen, Overrides, Source};
+
+/// Taken from the working directory if nothing else is said.
+const USUAL_FILE: &str = "remuda.toml";
+
+/// Loads what `serve` uses, and tells where it is from.
+pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config, String), Failure> {
+    let usual = || Path::new(USUAL_FILE).exists().then(|| PathBuf::from(USUAL_FILE));
+    let (source, origin) = if let Some(file) = place.config.or_else(usual) {
+        (Source::File(file.clone()), file.display().to_string())
+    } else {
+        let executable = env::current_exe().map_err(Failure::system)?;
+        (Source::BuiltIn { executable }, "built-in defaults".to_owned())
+    };
+    Ok((Config::load(source, config::environment(), overrides)?, origin))
+}
+
+pub(super) fn check(file: PathBuf) -> Result<Exit, Failure> {
+    let name = file.display().to_string();
+    let config = Config::load(Source::File(file), config::environment(), &Overrides::default())?;
+    output::text(&format!("{name}: no mistakes; {}\n", summary(&config)))?;
+    Ok(Exit::Done)
+}
+
+pub(super) fn show(place: ConfigPlace) -> Result<Exit, Failure> {
+    let (config, origin) = load(place, &Overrides::default())?;
+    output::note(&format!("from {origin}"));
+    output::text(&config::show(&config))?;
+    Ok(Exit::Done)
+}
+
+pub(super) fn example() -> Result<Exit, Failure> {
+    output::text(&config::example())?;
+    Ok(Exit::Done)
+}
+
+fn summary(config: &Config) -> String {
+    let kinds: Vec<_> = config.kinds.iter().map(|kind| &*kind.name).collect();
+    let listen = match &config.server.listen {
+        Listen::Tcp(address) => address.to_string(),
+        Listen::Unix(path) => path.display().to_string(),
+    };
+    let count = words::count(kinds.len() as u64, "kind", "kinds");
+    format!("{count} ({}), listening on {listen}", kinds.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_is_named_is_where_the_configuration_is_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("some.toml");
+        std::fs::write(&file, "[kinds.a]\ncommand = [\"x\"]\n").unwrap();
+        let place = ConfigPlace { config: Some(file.clone()) };
+        let (config, origin) = load(place, &Overrides::default()).unwrap();
+        assert_eq!(origin, file.display().to_string());
+        assert_eq!(summary(&config), "1 kind (a), listening on 127.0.0.1:50051");
+    }
+
+    #[test]
+    fn without_a_file_the_echo_worker_is_served() {
+        let (config, origin) = load(ConfigPlace { config: None }, &Overrides::default()).unwrap();
+        assert_eq!(origin, "built-in defaults");
+        assert_eq!(config.kinds[0].command[1..], ["worker", "echo"]);
+    }
+
+    #[test]
+    fn mistake_in_the_configuration_is_a_usage_error() {
+        let place = ConfigPlace { config: Some("/nowhere/remuda.toml".into()) };
+        let failure = load(place, &Overrides::default()).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Usage);
+        assert!(failure.to_string().starts_with("/nowhere/remuda.toml: cannot be read"), "{failure}");
+    }
+}

@@ -1,0 +1,171 @@
+//! What stands below the options in each help: examples, exit codes, variables.
+
+/// A macro, because only literals can be put together to constants.
+macro_rules! quick_start {
+    () => {
+        "\
+Quick start:
+  remuda serve                              start a server with the built-in echo worker
+  remuda run '{\"hello\":\"world\"}'            in another terminal: run a query
+  remuda run '{\"stream\":5,\"delay_ms\":500}'  see messages come one by one
+  remuda health                             see how the pool does
+  remuda config example > remuda.toml       begin with workers of your own
+
+"
+    };
+}
+
+pub(super) const QUICK_START: &str = concat!(
+    quick_start!(),
+    "\
+remuda COMMAND --help shows examples of each command.
+remuda --help tells of exit codes and variables too."
+);
+
+pub(super) const WHOLE: &str = concat!(
+    quick_start!(),
+    "\
+Data goes to standard output, everything else to standard error.
+
+Exit codes:
+  0  done; the query is complete; the pool is serving
+  1  failed: the query ended in error, the pool is not serving, or there is no such query or worker
+  2  usage: wrong arguments, a payload that is not JSON, a mistake in the configuration
+  3  the query was cancelled (run, stream)
+  4  the query was rejected: the queue is full, the server is stopping, or no worker took it in time
+     (run, stream, submit)
+  5  the server cannot be reached, or the connection to it was lost
+
+Variables:
+  REMUDA_ENDPOINT       the server to talk to, as --endpoint
+  REMUDA_CONFIG         the configuration file of serve, as --config
+  REMUDA_LOG            what serve logs, as --log
+  REMUDA_LOG_FORMAT     how serve logs, as --log-format
+  REMUDA__SECTION__KEY  overrides a key of the configuration, as REMUDA__SERVER__LISTEN
+  NO_COLOR              if set, no colours even on a terminal"
+);
+
+pub(super) const SERVE: &str = "\
+Examples:
+  remuda serve                                   ./remuda.toml, or else the built-in echo worker
+  remuda serve --config /etc/remuda.toml         your own workers
+  remuda serve --listen /run/remuda.sock         for clients with --endpoint unix:/run/remuda.sock
+  remuda serve --listen 0.0.0.0:50051 --http off
+  REMUDA__POOL__MAX_WORKERS=4 remuda serve       any key of the configuration, as a variable
+
+It runs until SIGTERM or Ctrl-C, and lets running queries end; a second one ends it at once.
+The flags count more than the variables, and those more than the file.
+Exit codes: 0 stopped and nothing was lost, 1 failed, 2 a mistake in the configuration.";
+
+pub(super) const RUN: &str = "\
+Standard output gets each message of the worker as a line of JSON, and the result as the last one.
+With --events each line is a whole event:
+  {\"query_id\":\"...\",\"sequence\":0,\"attempt\":1,\"at\":\"...\",\"type\":\"message\",\"content\":...}
+Errors go to standard error. Ctrl-C cancels the query.
+
+Examples:
+  remuda run '{\"hello\":\"world\"}'
+  remuda run --kind embed --timeout 30s @document.json
+  jq -n '{stream: 3}' | remuda run -
+  remuda run --priority 0 --owner alice --key repo-7 '{\"ask\":\"why?\"}'
+
+Exit codes: 0 complete, 1 error, 2 usage, 3 cancelled, 4 rejected, 5 server unreachable.";
+
+pub(super) const SUBMIT: &str = "\
+Examples:
+  id=$(remuda submit '{\"stream\":100,\"delay_ms\":100}')
+  remuda stream \"$id\"
+  remuda cancel \"$id\"
+  remuda submit --id job-7 @job.json     safe to repeat: the same id and query is not run twice
+
+Exit codes: 0 accepted, 1 failed, 2 usage, 4 rejected, 5 server unreachable.";
+
+pub(super) const STREAM: &str = "\
+Prints what the query has given so far and goes on to its end; a query that has ended can still be
+read for a while. The lines are those of run. Ctrl-C ends the reading, not the query.
+
+Examples:
+  remuda stream 0190f3c2-...
+  remuda stream job-7 --from 500 --events
+
+Exit codes: 0 complete, 1 error, 2 usage, 3 cancelled, 4 rejected, 5 server unreachable.";
+
+pub(super) const CANCEL: &str = "\
+Does not wait for the worker; remuda stream ID does. May be repeated, and is no error for a query
+that has ended.
+
+Examples:
+  remuda cancel job-7
+  remuda cancel job-7 --reason 'took the wrong input'
+
+Exit codes: 0 done, 1 no such query, 2 usage, 5 server unreachable.";
+
+pub(super) const HEALTH: &str = "\
+Examples:
+  remuda health
+  remuda health --kind embed --json
+  HEALTHCHECK CMD [\"remuda\", \"health\", \"--quiet\"]     in a Dockerfile
+
+Exit codes: 0 serving, 1 not serving, 2 usage, 5 server unreachable.";
+
+pub(super) const WORKERS: &str = "\
+Examples:
+  remuda workers
+  remuda workers --kind embed
+  remuda workers 7                       its history, and its death certificate if it has ended
+  remuda workers --json | jq 'select(.state == \"processing\")'
+
+Exit codes: 0 done, 1 no such worker, 2 usage, 5 server unreachable.";
+
+pub(super) const QUERIES: &str = "\
+Examples:
+  remuda queries
+  remuda queries --state pending --state processing --kind embed
+  remuda queries job-7
+  remuda queries --json | jq -r 'select(.owner == \"alice\").query_id'
+
+Exit codes: 0 done, 1 no such query, 2 usage, 5 server unreachable.";
+
+pub(super) const CONFIG_CHECK: &str = "\
+Checks what serve --config FILE would use, with the REMUDA__ variables that are set.
+
+Examples:
+  remuda config check remuda.toml
+
+Exit codes: 0 no mistake, 2 mistakes, each told with its place.";
+
+pub(super) const CONFIG_SHOW: &str = "\
+The output is a configuration file again. It holds the workers' variables in full, secrets and all.
+
+Examples:
+  remuda config show
+  remuda config show --config /etc/remuda.toml | grep timeout
+
+Exit codes: 0 done, 2 a mistake in the configuration.";
+
+pub(super) const CONFIG_EXAMPLE: &str = "\
+Examples:
+  remuda config example > remuda.toml";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  source <(remuda completions bash)
+  remuda completions zsh > ~/.zfunc/_remuda
+  remuda completions fish > ~/.config/fish/completions/remuda.fish";
+
+pub(super) const ECHO: &str = "\
+The server starts it; serve does so by itself when there is no configuration:
+  [kinds.echo]
+  command = [\"remuda\", \"worker\", \"echo\"]
+
+What a payload can ask for; several at once happen in this order:
+  {\"session\":\"abc\"}            tell the session's id
+  {\"stream\":3,\"delay_ms\":100}  send the messages {\"n\":1} to {\"n\":3}, with a delay between them
+  {\"sleep_ms\":500}             do nothing for a while
+  {\"fail\":\"no luck\"}           report an error; \"code\":\"E7\" and \"retryable\":true are passed on
+  {\"crash\":3}                  exit with code 3, or 1 for true, in the middle of the query
+Anything else comes back: once as a message, and once as the result {\"echo\":...}.
+
+Examples:
+  remuda run '{\"stream\":3,\"delay_ms\":100}'
+  remuda run '{\"stream\":2,\"crash\":7}'";

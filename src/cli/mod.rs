@@ -1,0 +1,82 @@
+//! The command line: reads the arguments, calls the server, and says what came of it.
+//!
+//! Data goes to standard output, everything else to standard error. Only this module and `config` read the environment.
+
+mod args;
+mod cancel;
+mod config;
+mod event;
+mod exit;
+mod health;
+mod help;
+mod json;
+mod output;
+mod payload;
+mod queries;
+mod run;
+mod serve;
+mod stream;
+mod submit;
+mod table;
+mod words;
+mod worker;
+mod workers;
+
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use tokio::runtime;
+
+use args::{Cli, Command, ConfigCommand, WorkerCommand};
+use exit::{Exit, Failure};
+
+/// Runs the command that the arguments ask for.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match perform(cli) {
+        Ok(code) => code,
+        // Whoever read our output has seen enough.
+        Err(failure) if failure.is_broken_pipe() => Exit::Done.into(),
+        Err(failure) => {
+            output::error(&failure.to_string());
+            failure.exit().into()
+        }
+    }
+}
+
+fn perform(cli: Cli) -> Result<ExitCode, Failure> {
+    let server = &cli.endpoint;
+    let exit = match cli.command {
+        Command::Serve(args) => return serve::serve(args),
+        Command::Worker(WorkerCommand::Echo) => return worker::echo(),
+        Command::Run(args) => wait_for(run::run(server, args)),
+        Command::Submit(args) => wait_for(submit::submit(server, args)),
+        Command::Stream(args) => wait_for(stream::stream(server, args)),
+        Command::Cancel(args) => wait_for(cancel::cancel(server, args)),
+        Command::Health(args) => wait_for(health::health(server, args)),
+        Command::Workers(args) => wait_for(workers::workers(server, args)),
+        Command::Queries(args) => wait_for(queries::queries(server, args)),
+        Command::Config(ConfigCommand::Check { file }) => config::check(file),
+        Command::Config(ConfigCommand::Show(place)) => config::show(place),
+        Command::Config(ConfigCommand::Example) => config::example(),
+        Command::Completions { shell } => completions(shell),
+    };
+    exit.map(ExitCode::from)
+}
+
+/// Runs a command that talks to the server. One thread is enough for that, and starts fastest.
+fn wait_for(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::system)?.block_on(command)
+}
+
+/// Writes into memory first: the generator itself cannot bear a closed pipe.
+fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "remuda", &mut script);
+    output::text(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

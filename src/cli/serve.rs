@@ -1,0 +1,130 @@
+//! `remuda serve`: loads the configuration, starts the log and the server, and says what to type next.
+
+use std::{
+    env,
+    fmt::Write,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    time::Duration,
+};
+
+use tokio::runtime;
+use tracing::info;
+use tracing_subscriber::EnvFilter;
+
+use super::{
+    args::{LogFormat, ServeArgs},
+    config,
+    exit::{Exit, Failure},
+    output, words,
+};
+use crate::{
+    api::client::DEFAULT_ENDPOINT,
+    config::{Config, Overrides},
+    server::{Addresses, Server},
+};
+
+/// What a thread that still blocks when the server has ended may take.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
+    let overrides = Overrides { listen: args.listen, http: args.http };
+    let (config, origin) = config::load(args.place, &overrides)?;
+    let usual = if io::stderr().is_terminal() { LogFormat::Human } else { LogFormat::Json };
+    let format = args.log_format.unwrap_or(usual);
+    start_log(&args.log, format)?;
+    let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::system)?;
+    let ended = runtime.block_on(run(config, &origin, format));
+    runtime.shutdown_timeout(LAST_WAIT);
+    ended.map(ExitCode::from)
+}
+
+async fn run(config: Config, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
+    let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
+    let launcher = env::current_exe().map_err(Failure::system)?;
+    let server = Server::bind(config, launcher).await.map_err(Failure::system)?;
+    let greeting = Greeting { origin, kinds: &kinds, addresses: server.addresses() };
+    match format {
+        LogFormat::Human => output::words(&greeting.text()),
+        LogFormat::Json => {
+            info!(config = origin, kinds = kinds.join(", "), next = greeting.next(), "configuration loaded");
+        }
+    }
+    let drained = server.run().await.map_err(Failure::system)?;
+    Ok(if drained.nothing_was_lost() { Exit::Done } else { Exit::Failed })
+}
+
+fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::Usage(format!("--log {filter}: {error}; write one like info or info,remuda=debug"))
+    })?;
+    let colour = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colour);
+    match format {
+        LogFormat::Human => log.with_target(false).try_init(),
+        LogFormat::Json => log.json().try_init(),
+    }
+    .map_err(Failure::System)
+}
+
+/// What someone who has just started a server wants to know.
+struct Greeting<'a> {
+    origin: &'a str,
+    kinds: &'a [String],
+    addresses: &'a Addresses,
+}
+
+impl Greeting<'_> {
+    fn text(&self) -> String {
+        let kinds = words::count(self.kinds.len() as u64, "kind", "kinds");
+        let mut text = format!(
+            "remuda {} serves {kinds} of worker ({}) from {}\n  gRPC  {}\n",
+            env!("CARGO_PKG_VERSION"),
+            self.kinds.join(", "),
+            self.origin,
+            self.addresses.grpc
+        );
+        if let Some(http) = self.addresses.http {
+            let _ = writeln!(text, "  HTTP  http://{http}/metrics, /livez, /readyz");
+        }
+        let _ = write!(text, "Next, in another terminal:\n  {}\n", self.next());
+        text
+    }
+
+    /// A command that shows that it works. What payload a user's own worker wants, only the user knows.
+    fn next(&self) -> String {
+        let usual = DEFAULT_ENDPOINT.strip_prefix("http://") == Some(&self.addresses.grpc);
+        let endpoint = if usual { String::new() } else { format!("--endpoint {} ", self.addresses.grpc) };
+        if self.kinds == ["echo"] {
+            format!("remuda {endpoint}run '{{\"hello\":\"world\"}}'")
+        } else {
+            format!("remuda {endpoint}health")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greeting_says_what_to_type_next() {
+        let addresses = Addresses { grpc: "127.0.0.1:50051".to_owned(), http: Some("127.0.0.1:9090".parse().unwrap()) };
+        let kinds = ["echo".to_owned()];
+        let text = Greeting { origin: "built-in defaults", kinds: &kinds, addresses: &addresses }.text();
+        assert!(
+            text.contains("serves 1 kind of worker (echo) from built-in defaults\n  gRPC  127.0.0.1:50051\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("Next, in another terminal:\n  remuda run '{\"hello\":\"world\"}'\n"), "{text}");
+    }
+
+    #[test]
+    fn greeting_names_an_endpoint_that_is_not_the_usual_one() {
+        let addresses = Addresses { grpc: "unix:/run/remuda.sock".to_owned(), http: None };
+        let kinds = ["embed".to_owned(), "chat".to_owned()];
+        let greeting = Greeting { origin: "remuda.toml", kinds: &kinds, addresses: &addresses };
+        assert_eq!(greeting.next(), "remuda --endpoint unix:/run/remuda.sock health");
+        assert!(greeting.text().contains("serves 2 kinds of worker (embed, chat) from remuda.toml"));
+    }
+}

@@ -1,0 +1,47 @@
+//! `remuda submit`, and the query that `run` and `submit` make of their arguments.
+
+use super::{
+    args::{QueryArgs, SubmitArgs},
+    exit::{Exit, Failure},
+    json::{self, Submitted},
+    output, payload, words,
+};
+use crate::api::{
+    client::{Client, Endpoint},
+    proto::{Query, SubmitRequest},
+};
+
+pub(super) async fn submit(server: &Endpoint, args: SubmitArgs) -> Result<Exit, Failure> {
+    let query_id = args.query.id.as_ref().map(ToString::to_string).unwrap_or_default();
+    let query = Some(query(args.query)?);
+    let client = Client::connect(server).await?;
+    let accepted = client.submit(SubmitRequest { query_id, query }).await.map_err(Failure::NotAccepted)?;
+    if args.json {
+        output::line(&json::line(&Submitted::from(&accepted)))?;
+        return Ok(Exit::Done);
+    }
+    output::line(&accepted.query_id)?;
+    if accepted.existed {
+        output::note(&existed(&accepted.query_id, accepted.state));
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads the payload, which may wait for standard input.
+pub(super) fn query(args: QueryArgs) -> Result<Query, Failure> {
+    Ok(Query {
+        payload: payload::read(&args.payload)?,
+        kind: args.kind.unwrap_or_default(),
+        r#type: args.query_type.unwrap_or_default(),
+        priority: args.priority,
+        key: args.key.unwrap_or_default(),
+        owner: args.owner.unwrap_or_default(),
+        timeout: args.timeout.and_then(|timeout| timeout.try_into().ok()),
+        queue_timeout: args.queue_timeout.and_then(|timeout| timeout.try_into().ok()),
+        session_id: args.session.unwrap_or_default(),
+    })
+}
+
+pub(super) fn existed(query_id: &str, state: i32) -> String {
+    format!("query {query_id} was here already ({}) and is not run again", words::query_state(state))
+}

@@ -1,0 +1,11 @@
+//! What people and scripts see: arguments, exit codes, lines, tables.
+
+mod arguments;
+mod events;
+mod exits;
+mod tables;
+
+/// As a file or a pipe gets it.
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}

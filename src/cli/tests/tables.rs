@@ -1,0 +1,198 @@
+//! What people get to see, and the same as JSON.
+
+use std::time::SystemTime;
+
+use prost_types::{Duration, Timestamp};
+
+use super::plain;
+use crate::{
+    api::proto::{
+        DeathCause, DeathCertificate, GetWorkerResponse, HealthResponse, KindHealth, QueryInfo, QueryState, StateCount,
+        Worker, WorkerState, WorkerTransition,
+    },
+    cli::{health, json, output::printable, queries, words, workers},
+};
+
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are options")]
+fn seconds(seconds: i64) -> Option<Duration> {
+    Some(Duration { seconds, nanos: 0 })
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are options")]
+fn at(seconds: i64) -> Option<Timestamp> {
+    Some(Timestamp { seconds, nanos: 0 })
+}
+
+fn worker(id: u64, kind: &str) -> Worker {
+    Worker {
+        worker_id: id,
+        kind: kind.to_owned(),
+        pid: 4000,
+        state: WorkerState::Ready.into(),
+        queries_processed: 12,
+        uptime: seconds(3725),
+        ..Default::default()
+    }
+}
+
+fn certificate() -> DeathCertificate {
+    DeathCertificate {
+        worker_id: 7,
+        kind: "embed".to_owned(),
+        cause: DeathCause::Crash.into(),
+        signal: "SIGKILL".to_owned(),
+        stderr_tail: "loading\n\u{1b}[31mboom\n".to_owned(),
+        summary: "worker 7 (embed) was killed by SIGKILL".to_owned(),
+        at: at(60),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn workers_stand_in_columns() {
+    let busy = Worker {
+        state: WorkerState::Processing.into(),
+        query_id: "q-1".to_owned(),
+        peak_rss_bytes: 412 << 20,
+        ..worker(10, "embedding")
+    };
+    assert_eq!(
+        plain(&workers::render(&[worker(9, "chat"), busy])),
+        "\
+ID  KIND       STATE        PID  UPTIME  QUERIES   PEAK RSS  QUERY
+ 9  chat       ready       4000   1h 2m       12          -  -
+10  embedding  processing  4000   1h 2m       12  412.0 MiB  q-1
+"
+    );
+}
+
+#[test]
+fn worker_that_ended_tells_its_history_and_its_last_words() {
+    let step = WorkerTransition {
+        from: WorkerState::Ready.into(),
+        to: WorkerState::Failed.into(),
+        at: at(60),
+        reason: "it crashed".to_owned(),
+    };
+    let response =
+        GetWorkerResponse { worker: Some(worker(7, "embed")), history: vec![step], certificate: Some(certificate()) };
+    let text = plain(&workers::render_one(&response));
+    assert!(text.contains("\nkind     embed\n"), "{text}");
+    assert!(!text.contains("capabilities"), "{text}");
+    assert!(text.contains("\n1970-01-01T00:01:00.000Z  ready  failed  it crashed\n"), "{text}");
+    assert!(text.contains("\ncause    crash\nsignal   SIGKILL\n"), "{text}");
+    assert!(text.ends_with("standard error:\n  loading\n  \\u{1b}[31mboom\n"), "{text}");
+}
+
+#[test]
+fn queries_tell_how_long_they_waited_and_ran() {
+    let done = QueryInfo {
+        query_id: "job-7".to_owned(),
+        kind: "embed".to_owned(),
+        state: QueryState::Complete.into(),
+        worker_id: 3,
+        attempts: 1,
+        submitted_at: at(10),
+        started_at: at(12),
+        ended_at: at(75),
+        next_sequence: 4,
+        ..Default::default()
+    };
+    let waiting = QueryInfo { query_id: "b".to_owned(), submitted_at: at(90), state: 1, ..Default::default() };
+    let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100);
+    assert_eq!(
+        plain(&queries::render(&[done.clone(), waiting], now)),
+        "\
+ID     STATE     KIND   TYPE  PRIO  OWNER  WORKER  ATTEMPTS  EVENTS  WAITED    RAN
+job-7  complete  embed  -        0  -           3         1       4    2.0s  1m 3s
+b      pending   -      -        0  -           -         0       0     10s      -
+"
+    );
+    assert!(plain(&queries::render_one(&done)).contains("\nended      1970-01-01T00:01:15.000Z\n"));
+}
+
+#[test]
+fn health_names_each_reason_and_the_last_failure() {
+    let mut health = HealthResponse {
+        serving: true,
+        lifecycle: "ready".to_owned(),
+        occupancy: "active".to_owned(),
+        version: "0.1.0".to_owned(),
+        uptime: seconds(90),
+        queries_waiting: 1,
+        kinds: vec![KindHealth {
+            kind: "embed".to_owned(),
+            serving: true,
+            workers: vec![
+                StateCount { state: WorkerState::Ready.into(), count: 2 },
+                StateCount { state: WorkerState::Processing.into(), count: 1 },
+            ],
+            min: 1,
+            max: 4,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let table =
+        "\nKIND   SERVING  MIN  MAX  WAITING  WORKERS\nembed  yes        1    4        0  2 ready, 1 processing\n";
+    assert_eq!(
+        plain(&health::render(&health)),
+        format!("serving: ready, active; 1 query waiting; remuda 0.1.0, up 1m 30s\n{table}")
+    );
+    health.serving = false;
+    health.reasons = vec!["embed: no worker starts".to_owned()];
+    health.kinds[0].last_failure = Some(certificate());
+    let text = plain(&health::render(&health));
+    assert!(text.starts_with("not serving: ready"), "{text}");
+    assert!(text.contains("\n  embed: no worker starts\n"), "{text}");
+    assert!(
+        text.ends_with(
+            "\nlast failure of embed, at 1970-01-01T00:01:00.000Z:\n  worker 7 (embed) was killed by SIGKILL\n"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn json_has_null_for_what_there_is_none_of() {
+    assert_eq!(
+        json::line(&json::Worker::from(&worker(9, "chat"))),
+        r#"{"worker_id":9,"kind":"chat","pid":4000,"state":"ready","query_id":null,"queries_processed":12,"started_at":null,"uptime_seconds":3725.0,"peak_rss_bytes":null,"name":null,"version":null,"capabilities":[]}"#
+    );
+    let query = QueryInfo { query_id: "a".to_owned(), state: 99, submitted_at: at(1), ..Default::default() };
+    let line = json::line(&json::Query::from(&query));
+    assert!(line.contains(r#""state":"unknown""#) && line.contains(r#""submitted_at":"1970-01-01T00:00:01.000Z""#));
+}
+
+#[test]
+fn foreign_text_cannot_steer_the_terminal() {
+    assert_eq!(printable("a\tb\nc"), "a\tb\nc");
+    assert_eq!(printable("\u{1b}[2J\u{7}\u{9b}é"), "\\u{1b}[2J\\u{7}\\u{9b}é");
+    let sly = Worker { query_id: "a\nb\u{1b}".to_owned(), ..worker(1, "k") };
+    assert!(plain(&workers::render(&[sly])).ends_with("  a b\\u{1b}\n"));
+}
+
+#[test]
+fn durations_are_short() {
+    let rough = |millis| words::rough(Some(std::time::Duration::from_millis(millis)));
+    let pairs = [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1_500, "1.5s"),
+        (59_999, "59s"),
+        (61_000, "1m 1s"),
+        (7_260_000, "2h 1m"),
+        (90_000_000, "1d 1h"),
+    ];
+    for (millis, text) in pairs {
+        assert_eq!(rough(millis), text);
+    }
+    assert_eq!(words::rough(None), "");
+}
+
+#[test]
+fn times_that_cannot_be_written_are_left_out() {
+    for seconds in [-1, i64::MAX, 300_000_000_000] {
+        assert_eq!(words::time(at(seconds).as_ref()), "");
+    }
+}

@@ -1,0 +1,142 @@
+//! `remuda workers`: the workers in a table, or all about one.
+
+use std::fmt::Write;
+
+use super::{
+    args::WorkersArgs,
+    exit::{Exit, Failure},
+    json::{self, WholeWorker},
+    output::{self, BOLD, printable},
+    table::{Align, Cell, Table, properties},
+    words,
+};
+use crate::api::{
+    client::{Client, Endpoint},
+    proto::{DeathCertificate, GetWorkerRequest, GetWorkerResponse, ListWorkersRequest, Worker, WorkerTransition},
+};
+
+/// The most that the server gives at once.
+const PAGE: u32 = 1000;
+
+pub(super) async fn workers(server: &Endpoint, args: WorkersArgs) -> Result<Exit, Failure> {
+    let client = Client::connect(server).await?;
+    if let Some(worker_id) = args.id {
+        let response = client.get_worker(GetWorkerRequest { worker_id }).await?;
+        if args.json {
+            output::line(&json::line(&WholeWorker::from(&response)))?;
+        } else {
+            output::text(&render_one(&response))?;
+        }
+        return Ok(Exit::Done);
+    }
+    let mut request = ListWorkersRequest { kind: args.kind.unwrap_or_default(), page_size: PAGE, ..Default::default() };
+    let mut workers = Vec::new();
+    loop {
+        let page = client.list_workers(request.clone()).await?;
+        if args.json {
+            page.workers.iter().try_for_each(|worker| output::line(&json::line(&json::Worker::from(worker))))?;
+        } else {
+            workers.extend(page.workers);
+        }
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    match (args.json, workers.is_empty()) {
+        (true, _) => {}
+        (false, true) => output::note("there is no worker"),
+        (false, false) => output::text(&render(&workers))?,
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn render(workers: &[Worker]) -> String {
+    let mut table = Table::new(&[
+        ("ID", Align::Right),
+        ("KIND", Align::Left),
+        ("STATE", Align::Left),
+        ("PID", Align::Right),
+        ("UPTIME", Align::Right),
+        ("QUERIES", Align::Right),
+        ("PEAK RSS", Align::Right),
+        ("QUERY", Align::Left),
+    ]);
+    for worker in workers {
+        table.row([
+            Cell::from(worker.worker_id),
+            Cell::from(&worker.kind),
+            Cell::styled(words::worker_state(worker.state), words::worker_style(worker.state)),
+            Cell::from(words::number(worker.pid)),
+            Cell::from(words::rough(words::duration(worker.uptime.as_ref()))),
+            Cell::from(worker.queries_processed),
+            Cell::from(words::size(worker.peak_rss_bytes)),
+            Cell::from(&worker.query_id),
+        ]);
+    }
+    table.render()
+}
+
+pub(super) fn render_one(response: &GetWorkerResponse) -> String {
+    let mut text = response.worker.as_ref().map(worker).unwrap_or_default();
+    if !response.history.is_empty() {
+        let _ = write!(text, "\n{}", history(&response.history));
+    }
+    if let Some(end) = &response.certificate {
+        let _ = write!(text, "\n{}", certificate(end));
+    }
+    text
+}
+
+fn worker(worker: &Worker) -> String {
+    properties(&[
+        ("worker", worker.worker_id.to_string()),
+        ("kind", worker.kind.clone()),
+        ("state", words::worker_state(worker.state)),
+        ("pid", words::number(worker.pid)),
+        ("query", worker.query_id.clone()),
+        ("queries", worker.queries_processed.to_string()),
+        ("started", words::time(worker.started_at.as_ref())),
+        ("uptime", words::rough(words::duration(worker.uptime.as_ref()))),
+        ("peak rss", words::size(worker.peak_rss_bytes)),
+        ("name", worker.name.clone()),
+        ("version", worker.version.clone()),
+        ("capabilities", worker.capabilities.join(", ")),
+    ])
+}
+
+fn history(steps: &[WorkerTransition]) -> String {
+    let mut table =
+        Table::new(&[("AT", Align::Left), ("FROM", Align::Left), ("TO", Align::Left), ("REASON", Align::Left)]);
+    for step in steps {
+        table.row([
+            Cell::from(words::time(step.at.as_ref())),
+            Cell::from(words::worker_state(step.from)),
+            Cell::styled(words::worker_state(step.to), words::worker_style(step.to)),
+            Cell::from(&step.reason),
+        ]);
+    }
+    table.render()
+}
+
+fn certificate(end: &DeathCertificate) -> String {
+    let exit_code = end.exit_code.map(|code| code.to_string()).unwrap_or_default();
+    let mut text = properties(&[
+        ("ended", words::time(end.at.as_ref())),
+        ("cause", words::death_cause(end.cause)),
+        ("exit code", exit_code),
+        ("signal", end.signal.clone()),
+        ("query", end.query_id.clone()),
+        ("uptime", words::rough(words::duration(end.uptime.as_ref()))),
+        ("queries", end.queries_processed.to_string()),
+        ("peak rss", words::size(end.peak_rss_bytes)),
+        ("summary", end.summary.clone()),
+    ]);
+    if !end.stderr_tail.is_empty() {
+        let _ = writeln!(text, "{BOLD}the end of its standard error:{BOLD:#}");
+        for line in end.stderr_tail.lines() {
+            let _ = writeln!(text, "  {}", printable(line));
+        }
+    }
+    text
+}

@@ -1,0 +1,71 @@
+//! The worker protocol as the echo worker sees it: what it is told, and what it says.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// What the pool tells the worker.
+#[derive(Debug)]
+pub(super) enum Order {
+    Query { request_id: String, payload: Box<RawValue> },
+    Cancel { request_id: String },
+    Shutdown { graceful: bool },
+    HealthCheck,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    r#type: String,
+    request_id: Option<String>,
+    payload: Option<Box<RawValue>>,
+    graceful: Option<bool>,
+}
+
+impl Order {
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let envelope: Envelope = serde_json::from_slice(line).ok()?;
+        match envelope.r#type.as_str() {
+            "query" => Some(Self::Query { request_id: envelope.request_id?, payload: envelope.payload? }),
+            "cancel" => Some(Self::Cancel { request_id: envelope.request_id? }),
+            "shutdown" => Some(Self::Shutdown { graceful: envelope.graceful.unwrap_or(true) }),
+            "health_check" => Some(Self::HealthCheck),
+            _ => None,
+        }
+    }
+}
+
+/// What the worker says to the pool.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(super) enum Frame<'a> {
+    Ready {
+        protocol: u32,
+        name: &'a str,
+        version: &'a str,
+    },
+    Session {
+        request_id: &'a str,
+        session_id: &'a str,
+    },
+    Message {
+        request_id: &'a str,
+        content: &'a RawValue,
+    },
+    Complete {
+        request_id: &'a str,
+        result: &'a RawValue,
+    },
+    Error {
+        request_id: &'a str,
+        error: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retryable: Option<bool>,
+    },
+    HealthOk {
+        uptime: f64,
+        queries_processed: u64,
+    },
+    ShutdownAck,
+}

@@ -1,0 +1,104 @@
+//! The rules of ARCHITECTURE.md that a program can check.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(dir: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root().join(dir)];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The code of a file without its comments.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+/// Fails if any of `words` stands in a source file that `allowed` does not let through.
+#[track_caller]
+fn only_in(words: &[&str], allowed: impl Fn(&str) -> bool) {
+    for file in rust_files("src") {
+        let name = relative(&file);
+        let code = code(&file);
+        for word in words {
+            assert!(allowed(&name) || !code.contains(word), "{name} has {word:?}, which belongs elsewhere");
+        }
+    }
+}
+
+#[test]
+fn only_the_api_names_tonic() {
+    only_in(&["tonic::", "tonic_"], |name| name.starts_with("src/api/"));
+}
+
+#[test]
+fn only_the_process_module_starts_and_signals_processes() {
+    only_in(&["process::Command", "kill_process", "pidfd_open", ".spawn()?"], |name| {
+        ["src/worker/process.rs", "src/worker/launch.rs"].contains(&name)
+    });
+}
+
+#[test]
+fn only_the_metrics_module_names_a_metric() {
+    only_in(&["prometheus::", "\"remuda_"], |name| name == "src/metrics.rs");
+}
+
+#[test]
+fn only_config_and_cli_read_the_environment() {
+    let allowed = |name: &str| {
+        // The demonstration worker and the launcher are programs of their own, told everything by their environment.
+        name.starts_with("src/config/") || name.starts_with("src/cli/") || name.starts_with("src/echo")
+    };
+    only_in(&["env::var", "env::vars"], allowed);
+}
+
+#[test]
+fn the_state_machines_do_no_io_and_read_no_clock() {
+    for file in rust_files("src/state") {
+        let text = code(&file);
+        let production = text.split("#[cfg(test)]").next().unwrap();
+        for word in ["Instant::now", "SystemTime::now", "tracing", "std::fs", "std::io", "tokio"] {
+            assert!(!production.contains(word), "{} has {word:?}", relative(&file));
+        }
+    }
+}
+
+#[test]
+fn no_channel_is_unbounded() {
+    only_in(&["unbounded_channel", "mpsc::channel()"], |_| false);
+}
+
+#[test]
+fn files_stay_short_and_say_what_they_are_for() {
+    for file in ["src", "tests", "benches"].into_iter().flat_map(rust_files) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.lines().count() <= 400, "{} has {} lines", relative(&file), text.lines().count());
+        assert!(text.starts_with("//!"), "{} does not begin with its job", relative(&file));
+    }
+}
+
+#[test]
+fn unsafe_stands_in_one_module_only() {
+    only_in(&["unsafe "], |name| name == "src/worker/descriptors.rs");
+}

@@ -1,0 +1,168 @@
+//! A gRPC client with the verbs that tests need.
+
+use remuda::api::proto::{
+    self, Event, ExecuteRequest, Query, StreamResultsRequest, SubmitRequest, event::Body, execute_response,
+    pool_admin_client::PoolAdminClient, worker_pool_client::WorkerPoolClient,
+};
+use serde_json::Value;
+use tokio::time::timeout;
+use tonic::{Status, transport::Channel};
+
+use super::DEADLINE;
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub pool: WorkerPoolClient<Channel>,
+    pub admin: PoolAdminClient<Channel>,
+}
+
+/// A query with this payload and nothing else.
+pub(crate) fn query(payload: &Value) -> Query {
+    Query { payload: payload.to_string(), ..Default::default() }
+}
+
+/// An event in the words that tests compare.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TestEvent {
+    Session(String),
+    Message(Value),
+    Complete(Value),
+    Error(String),
+    Cancelled(String),
+    Rejected(String),
+    Other(String),
+}
+
+/// How an Execute went.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub query_id: String,
+    pub events: Vec<Event>,
+    pub status: Option<Status>,
+}
+
+impl From<&Event> for TestEvent {
+    fn from(event: &Event) -> Self {
+        let json = |text: &str| serde_json::from_str(text).expect("content is JSON");
+        match event.body.as_ref().expect("an event has a body") {
+            Body::Session(session) => Self::Session(session.session_id.clone()),
+            Body::Message(message) => Self::Message(json(&message.content)),
+            Body::Complete(complete) => Self::Complete(json(&complete.result)),
+            Body::Error(error) => Self::Error(error.message.clone()),
+            Body::Cancelled(cancelled) => Self::Cancelled(cancelled.reason.clone()),
+            Body::Rejected(rejected) => Self::Rejected(rejected.message.clone()),
+            other => Self::Other(format!("{other:?}")),
+        }
+    }
+}
+
+impl Ended {
+    pub(crate) fn test_events(&self) -> Vec<TestEvent> {
+        self.events.iter().map(TestEvent::from).collect()
+    }
+
+    pub(crate) fn last(&self) -> TestEvent {
+        self.events.last().map(TestEvent::from).expect("there is a final event")
+    }
+
+    pub(crate) fn result(&self) -> Value {
+        match self.last() {
+            TestEvent::Complete(result) => result,
+            other => panic!("not complete but {other:?}"),
+        }
+    }
+
+    /// The text of the failure that the query ended with.
+    pub(crate) fn error(&self) -> proto::ErrorEvent {
+        match self.events.last().and_then(|event| event.body.clone()) {
+            Some(Body::Error(error)) => error,
+            other => panic!("not an error but {other:?}"),
+        }
+    }
+}
+
+impl Client {
+    pub(crate) async fn connect(address: &str) -> Self {
+        let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
+        let channel = endpoint.connect_timeout(DEADLINE).connect().await.expect("the server accepts");
+        Self { pool: WorkerPoolClient::new(channel.clone()), admin: PoolAdminClient::new(channel) }
+    }
+
+    /// Submits and gives the query's id.
+    pub(crate) async fn submit(&mut self, query: Query) -> Result<String, Status> {
+        let request = SubmitRequest { query_id: String::new(), query: Some(query) };
+        Ok(within(self.pool.submit(request)).await?.into_inner().query_id)
+    }
+
+    /// Submits and streams to the end.
+    pub(crate) async fn execute(&mut self, query: Query) -> Ended {
+        self.execute_as("", query).await.expect("the query is accepted")
+    }
+
+    pub(crate) async fn execute_as(&mut self, id: &str, query: Query) -> Result<Ended, Status> {
+        let request = ExecuteRequest { query_id: id.to_owned(), query: Some(query) };
+        let mut stream = within(self.pool.execute(request)).await?.into_inner();
+        let mut ended = Ended { query_id: String::new(), events: Vec::new(), status: None };
+        loop {
+            match within(stream.message()).await {
+                Ok(Some(response)) => match response.body.expect("a response has a body") {
+                    execute_response::Body::Accepted(accepted) => ended.query_id = accepted.query_id,
+                    execute_response::Body::Event(event) => ended.events.push(event),
+                },
+                Ok(None) => return Ok(ended),
+                Err(status) => {
+                    ended.status = Some(status);
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
+    /// Reads events from a sequence number on, at most `max` of them.
+    pub(crate) async fn read(&mut self, id: &str, from: u64, max: usize) -> Result<Vec<Event>, Status> {
+        let request = StreamResultsRequest { query_id: id.to_owned(), from_sequence: from };
+        let mut stream = within(self.pool.stream_results(request)).await?.into_inner();
+        let mut events = Vec::new();
+        while events.len() < max {
+            let Some(response) = within(stream.message()).await? else { break };
+            events.push(response.event.expect("a response has an event"));
+        }
+        Ok(events)
+    }
+
+    pub(crate) async fn read_all(&mut self, id: &str) -> Vec<TestEvent> {
+        let events = self.read(id, 0, usize::MAX).await.expect("the query is known");
+        events.iter().map(TestEvent::from).collect()
+    }
+
+    pub(crate) async fn cancel(&mut self, id: &str, reason: &str) -> Result<proto::CancelResponse, Status> {
+        let request = proto::CancelRequest { query_id: id.to_owned(), reason: reason.to_owned() };
+        Ok(within(self.pool.cancel(request)).await?.into_inner())
+    }
+
+    pub(crate) async fn state(&mut self, id: &str) -> proto::QueryState {
+        let request = proto::GetQueryRequest { query_id: id.to_owned() };
+        let response = within(self.admin.get_query(request)).await.expect("the query is known").into_inner();
+        response.query.expect("an answer has a query").state()
+    }
+
+    pub(crate) async fn workers(&mut self) -> Vec<proto::Worker> {
+        let response = within(self.admin.list_workers(proto::ListWorkersRequest::default())).await;
+        response.expect("workers can be listed").into_inner().workers
+    }
+
+    pub(crate) async fn worker(&mut self, id: u64) -> proto::GetWorkerResponse {
+        let response = within(self.admin.get_worker(proto::GetWorkerRequest { worker_id: id })).await;
+        response.expect("the worker is known").into_inner()
+    }
+
+    pub(crate) async fn health(&mut self) -> proto::HealthResponse {
+        let response = within(self.pool.health(proto::HealthRequest::default())).await;
+        response.expect("health can be asked for").into_inner()
+    }
+}
+
+/// No call may hang.
+async fn within<T>(call: impl Future<Output = T>) -> T {
+    timeout(DEADLINE, call).await.unwrap_or_else(|_| panic!("a call took longer than {DEADLINE:?}"))
+}

@@ -1,0 +1,45 @@
+//! Starts the real server on ports of its own in a temporary directory, and waits for things with a deadline.
+
+mod client;
+mod processes;
+mod server;
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+pub(crate) use client::{Client, TestEvent, query};
+pub(crate) use processes::{alive, descendants, group_of, send_signal};
+pub(crate) use server::{Server, fake_kind, remuda, skip};
+
+/// Longer than anything here takes, shorter than anyone's patience.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Waits until `condition` gives something, looking every few milliseconds.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited {DEADLINE:?} in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same for conditions that must be asked for.
+pub(crate) async fn eventually_async<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut condition: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = condition().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited {DEADLINE:?} in vain for: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

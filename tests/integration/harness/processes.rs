@@ -1,0 +1,58 @@
+//! What `/proc` says about processes.
+
+use std::fs;
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Whether the process exists and is not a zombie.
+pub(crate) fn alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+pub(crate) fn send_signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).expect("the process can be signalled");
+}
+
+/// All live processes below `pid`.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let all: Vec<(u32, u32)> = all_pids().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
+    let mut found = vec![pid];
+    let mut at = 0;
+    while at < found.len() {
+        let current = found[at];
+        found.extend(all.iter().filter(|(_, parent)| *parent == current).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.into_iter().skip(1).filter(|pid| alive(*pid)).collect()
+}
+
+/// All live processes of a process group.
+pub(crate) fn group_of(leader: u32) -> Vec<u32> {
+    all_pids().filter(|pid| alive(*pid) && stat(*pid).is_some_and(|stat| stat.group == leader)).collect()
+}
+
+struct Stat {
+    state: char,
+    parent: u32,
+    group: u32,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything.
+    let rest = &text[text.rfind(')')? + 2..];
+    let mut fields = rest.split(' ');
+    Some(Stat {
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+        group: fields.next()?.parse().ok()?,
+    })
+}
+
+fn all_pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("/proc can be read");
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}

@@ -1,0 +1,195 @@
+//! A server process of its own for each test.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Client, DEADLINE, alive, descendants, eventually, send_signal};
+
+pub(crate) struct Server {
+    child: Child,
+    /// The config file lies here, and so do the sockets.
+    pub dir: TempDir,
+    pub grpc: String,
+    pub http: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// The command under test.
+pub(crate) fn remuda() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
+    command.env_remove("REMUDA_ENDPOINT").env_remove("REMUDA_CONFIG");
+    command
+}
+
+/// A kind that runs the fake worker with these arguments and settings.
+pub(crate) fn fake_kind(name: &str, arguments: &[&str], settings: &str) -> String {
+    let mut command = vec![env!("CARGO_BIN_EXE_fake-worker")];
+    command.extend(arguments);
+    let command = serde_json::to_string(&command).expect("strings are JSON");
+    format!("[kinds.{name}]\ncommand = {command}\n{settings}\n")
+}
+
+/// Says loudly that a test was skipped because a program is missing. Where that must not happen, it is a failure.
+pub(crate) fn skip(missing: &str) {
+    assert!(
+        std::env::var_os("REMUDA_TEST_NO_SKIP").is_none(),
+        "{missing} is missing, and skipping is not allowed here"
+    );
+    let mut stderr = std::io::stderr();
+    let _ = writeln!(stderr, "SKIPPED: {missing} is not on the PATH");
+}
+
+impl Server {
+    /// Starts a server and waits until it has bound its ports.
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_with(config, |_| {})
+    }
+
+    pub(crate) fn start_with(config: &str, adjust: impl FnOnce(&mut Command)) -> Self {
+        let dir = tempfile::Builder::new().prefix("rt").tempdir().expect("a temporary directory");
+        let file = dir.path().join("remuda.toml");
+        std::fs::write(&file, with_own_ports(config, dir.path())).expect("the config can be written");
+        let mut command = remuda();
+        command.arg("serve").arg("--config").arg(&file);
+        Self::launch(command, dir, adjust)
+    }
+
+    /// Starts a server with an existing config file.
+    pub(crate) fn start_file(config: &Path) -> Self {
+        let dir = tempfile::Builder::new().prefix("rt").tempdir().expect("a temporary directory");
+        let mut command = remuda();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config"]).arg(config);
+        command.env("REMUDA__POOL__SOCKET_DIR", dir.path());
+        Self::launch(command, dir, |_| {})
+    }
+
+    fn launch(mut command: Command, dir: TempDir, adjust: impl FnOnce(&mut Command)) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        adjust(&mut command);
+        let mut child = command.spawn().expect("the server can be started");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let stderr = child.stderr.take().expect("stderr is piped");
+        thread::spawn({
+            let log = log.clone();
+            move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    log.lock().unwrap().push(line);
+                }
+            }
+        });
+        let mut server = Self { child, dir, grpc: String::new(), http: String::new(), log };
+        let serving = eventually("the server to bind its ports", || {
+            assert!(server.child.try_wait().unwrap().is_none(), "the server ended: {:#?}", server.log());
+            server.log_lines().into_iter().find(|line| line["fields"]["message"] == "serving")
+        });
+        let address = |name: &str| serving["fields"][name].as_str().expect("an address").to_owned();
+        (server.grpc, server.http) = (address("grpc"), address("http"));
+        server
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.grpc).await
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The log as JSON; lines that are not are left out.
+    pub(crate) fn log_lines(&self) -> Vec<Value> {
+        self.log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The processes that the server has started and that still live.
+    pub(crate) fn worker_pids(&self) -> Vec<u32> {
+        descendants(self.pid())
+    }
+
+    /// One HTTP request; gives the status code and the body.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.http).expect("the HTTP side accepts");
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").expect("a whole answer");
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// The value of one series of `/metrics`, such as `remuda_workers{kind="k",state="ready"}`.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let (_, text) = self.get("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no series {series} in:\n{text}")).parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        send_signal(self.pid(), signal);
+    }
+
+    /// Waits for the server to end by itself.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        eventually("the server to end", || child.try_wait().unwrap())
+    }
+
+    /// Asks the server to stop and checks that it leaves nothing behind: processes, sockets, files.
+    pub(crate) fn stop_cleanly(mut self) -> ExitStatus {
+        let workers = self.worker_pids();
+        self.signal(Signal::SIGTERM);
+        let status = self.wait();
+        for pid in workers {
+            assert!(!alive(pid), "worker process {pid} outlived the server");
+        }
+        assert_eq!(self.leftovers(), Vec::<PathBuf>::new());
+        status
+    }
+
+    /// What the server has put into its directory.
+    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|entry| entry.path());
+        entries.filter(|path| !path.ends_with("remuda.toml")).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let deadline = Instant::now() + Duration::from_millis(50);
+            while Instant::now() < deadline && Arc::strong_count(&self.log) > 1 {
+                thread::yield_now();
+            }
+            let mut stderr = std::io::stderr();
+            let _ = writeln!(stderr, "--- the server's log:\n{}", self.log().join("\n"));
+        }
+    }
+}
+
+/// Puts ports chosen by the system and a private socket directory under what the test asks for.
+fn with_own_ports(config: &str, dir: &Path) -> String {
+    let server =
+        if config.contains("[server]") { "" } else { "[server]\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n" };
+    let socket_dir = format!("socket_dir = {:?}\n", dir.display().to_string());
+    if config.contains("[pool]") {
+        format!("{server}{}", config.replace("[pool]\n", &format!("[pool]\n{socket_dir}")))
+    } else {
+        format!("{server}[pool]\n{socket_dir}{config}")
+    }
+}
