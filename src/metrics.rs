@@ -1,13 +1,6 @@
 //! Every metric there is: its name, its help, its labels. Other modules get resolved counters with verbs for names.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
@@ -51,7 +44,6 @@ pub struct QueryMetrics {
 /// What happens to the workers of one kind, every series resolved.
 #[derive(Debug)]
 pub struct KindMetrics {
-    states: [AtomicI64; WorkerState::ALL.len()],
     transitions: HashMap<(usize, usize), IntCounter>,
     exits: HashMap<DeathCause, IntCounter>,
     start_seconds: Histogram,
@@ -111,7 +103,6 @@ impl Metrics {
             ((from.index(), to.index()), counter)
         };
         Arc::new(KindMetrics {
-            states: Default::default(),
             transitions: WorkerState::TABLE.iter().map(transition).collect(),
             exits: DeathCause::ALL
                 .iter()
@@ -127,10 +118,11 @@ impl Metrics {
         self.rpcs.with_label_values(&[method, code]).inc();
     }
 
-    pub fn set_workers(&self, kind: &str, metrics: &KindMetrics) {
+    /// Sets how many workers of a kind are in each state.
+    pub fn set_workers(&self, kind: &str, states: &[WorkerState]) {
         for state in WorkerState::ALL {
-            let count = metrics.states[state.index()].load(Relaxed);
-            self.workers.with_label_values(&[kind, state.name()]).set(count);
+            let count = states.iter().filter(|found| *found == state).count();
+            self.workers.with_label_values(&[kind, state.name()]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
@@ -191,21 +183,13 @@ impl QueryMetrics {
 }
 
 impl KindMetrics {
-    pub fn worker_entered(&self, state: WorkerState) {
-        self.states[state.index()].fetch_add(1, Relaxed);
-    }
-
     pub fn worker_moved(&self, from: WorkerState, to: WorkerState) {
-        self.states[from.index()].fetch_sub(1, Relaxed);
-        self.states[to.index()].fetch_add(1, Relaxed);
         if let Some(counter) = self.transitions.get(&(from.index(), to.index())) {
             counter.inc();
         }
     }
 
-    /// The worker is gone from the registry: it is not counted in any state any more.
-    pub fn worker_left(&self, state: WorkerState, cause: DeathCause) {
-        self.states[state.index()].fetch_sub(1, Relaxed);
+    pub fn worker_ended(&self, cause: DeathCause) {
         if let Some(counter) = self.exits.get(&cause) {
             counter.inc();
         }

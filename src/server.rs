@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use thiserror::Error;
@@ -30,6 +30,9 @@ use crate::{
 
 /// How long clients may take to fetch the ends of their streams once every query has ended.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// Signals this close together are one.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// Why the server could not start or go on.
 #[derive(Debug, Error)]
@@ -142,10 +145,10 @@ impl Server {
             failed = &mut grpc => {
                 // The pool must not outlive the way to reach it.
                 stop.now.cancel();
-                let _ = supervising.await;
+                let drained = supervising.await.expect("the supervisor does not panic");
                 close.cancel();
                 failed?;
-                return Ok(Drained { rejected: 0, cut_short: 0 });
+                return Ok(drained);
             }
         };
         close.cancel();
@@ -222,7 +225,12 @@ fn watch_signals(stop: StopSignals) -> io::Result<JoinHandle<()>> {
         let first = next().await;
         info!(signal = first, "stopping: running and waiting queries may end first; a second signal stops at once");
         stop.drain.cancel();
-        let second = next().await;
+        // Some programs send a signal twice, to the process and to its group.
+        let begun = Instant::now();
+        let mut second = next().await;
+        while begun.elapsed() < SAME_SIGNAL {
+            second = next().await;
+        }
         warn!(signal = second, "stopping at once");
         stop.now.cancel();
     }))

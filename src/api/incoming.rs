@@ -23,6 +23,9 @@ use tracing::warn;
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a client may be connected without a word. Later silence is for the keepalive to find.
+const FIRST_BYTES: Duration = Duration::from_secs(10);
+
 /// Where connections come from.
 #[derive(Debug)]
 pub enum Listener {
@@ -43,6 +46,8 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Either<TcpStream, UnixStream>,
+    /// Runs until the client has said something.
+    patience: Option<Pin<Box<Sleep>>>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -90,7 +95,8 @@ impl Stream for Incoming {
             match ready!(self.listener.poll_accept(context)) {
                 Ok(stream) => {
                     let slot = self.slot.take().expect("a slot was acquired");
-                    return Poll::Ready(Some(Ok(Connection { stream, _slot: slot })));
+                    let patience = Some(Box::pin(sleep(FIRST_BYTES)));
+                    return Poll::Ready(Some(Ok(Connection { stream, patience, _slot: slot })));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; trying again shortly");
@@ -113,7 +119,22 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let filled = buffer.filled().len();
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Pending => {
+                if let Some(patience) = &mut self.patience {
+                    ready!(patience.as_mut().poll(context));
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+                Poll::Pending
+            }
+            Poll::Ready(read) => {
+                if buffer.filled().len() > filled {
+                    self.patience = None;
+                }
+                Poll::Ready(read)
+            }
+        }
     }
 }
 

@@ -6,10 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::help;
 use crate::{
-    api::{
-        client::{DEFAULT_ENDPOINT, Endpoint},
-        proto::QueryState,
-    },
+    api::{client::DEFAULT_ENDPOINT, proto::QueryState},
     model::QueryId,
 };
 
@@ -32,7 +29,7 @@ pub(super) struct Cli {
         default_value = DEFAULT_ENDPOINT,
         help = "The server to talk to: host:port, http://host:port or unix:/path/to.sock"
     )]
-    pub endpoint: Endpoint,
+    pub endpoint: String,
     #[command(subcommand)]
     pub command: Command,
 }

@@ -33,6 +33,8 @@ use tokio::runtime;
 use args::{Cli, Command, ConfigCommand, WorkerCommand};
 use exit::{Exit, Failure};
 
+use crate::api::client::Endpoint;
+
 /// Runs the command that the arguments ask for.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -49,17 +51,20 @@ pub fn main() -> ExitCode {
 }
 
 fn perform(cli: Cli) -> Result<ExitCode, Failure> {
-    let server = &cli.endpoint;
+    // Read only by the commands that talk to a server: a wrong one in the environment must not keep `serve` from running.
+    let server = || -> Result<Endpoint, Failure> {
+        cli.endpoint.parse().map_err(|error| Failure::Usage(format!("--endpoint {}: {error}", cli.endpoint)))
+    };
     let exit = match cli.command {
         Command::Serve(args) => return serve::serve(args),
         Command::Worker(WorkerCommand::Echo) => return worker::echo(),
-        Command::Run(args) => wait_for(run::run(server, args)),
-        Command::Submit(args) => wait_for(submit::submit(server, args)),
-        Command::Stream(args) => wait_for(stream::stream(server, args)),
-        Command::Cancel(args) => wait_for(cancel::cancel(server, args)),
-        Command::Health(args) => wait_for(health::health(server, args)),
-        Command::Workers(args) => wait_for(workers::workers(server, args)),
-        Command::Queries(args) => wait_for(queries::queries(server, args)),
+        Command::Run(args) => wait_for(run::run(&server()?, args)),
+        Command::Submit(args) => wait_for(submit::submit(&server()?, args)),
+        Command::Stream(args) => wait_for(stream::stream(&server()?, args)),
+        Command::Cancel(args) => wait_for(cancel::cancel(&server()?, args)),
+        Command::Health(args) => wait_for(health::health(&server()?, args)),
+        Command::Workers(args) => wait_for(workers::workers(&server()?, args)),
+        Command::Queries(args) => wait_for(queries::queries(&server()?, args)),
         Command::Config(ConfigCommand::Check { file }) => config::check(file),
         Command::Config(ConfigCommand::Show(place)) => config::show(place),
         Command::Config(ConfigCommand::Example) => config::example(),

@@ -41,9 +41,10 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
 
 async fn run(config: Config, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
-    let launcher = env::current_exe().map_err(Failure::system)?;
+    // By this name it is found even after the file was replaced or removed.
+    let launcher = "/proc/self/exe".into();
     let server = Server::bind(config, launcher).await.map_err(Failure::system)?;
-    let greeting = Greeting { origin, kinds: &kinds, addresses: server.addresses() };
+    let greeting = Greeting { program: &program(), origin, kinds: &kinds, addresses: server.addresses() };
     match format {
         LogFormat::Human => output::words(&greeting.text()),
         LogFormat::Json => {
@@ -52,6 +53,18 @@ async fn run(config: Config, origin: &str, format: LogFormat) -> Result<Exit, Fa
     }
     let drained = server.run().await.map_err(Failure::system)?;
     Ok(if drained.nothing_was_lost() { Exit::Done } else { Exit::Failed })
+}
+
+/// `remuda` if that finds this very program, else the path to it, as short as it can be.
+fn program() -> String {
+    let Ok(own) = env::current_exe() else { return "remuda".to_owned() };
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).map(|dir| dir.join("remuda")).find(|candidate| candidate.is_file());
+    if found.and_then(|found| found.canonicalize().ok()).is_some_and(|found| Some(found) == own.canonicalize().ok()) {
+        return "remuda".to_owned();
+    }
+    let here = env::current_dir().unwrap_or_default();
+    own.strip_prefix(here).unwrap_or(&own).display().to_string()
 }
 
 fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
@@ -69,6 +82,8 @@ fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
 
 /// What someone who has just started a server wants to know.
 struct Greeting<'a> {
+    /// How this program is called from where the user stands.
+    program: &'a str,
     origin: &'a str,
     kinds: &'a [String],
     addresses: &'a Addresses,
@@ -93,12 +108,13 @@ impl Greeting<'_> {
 
     /// A command that shows that it works. What payload a user's own worker wants, only the user knows.
     fn next(&self) -> String {
+        let remuda = self.program;
         let usual = DEFAULT_ENDPOINT.strip_prefix("http://") == Some(&self.addresses.grpc);
         let endpoint = if usual { String::new() } else { format!("--endpoint {} ", self.addresses.grpc) };
         if self.kinds == ["echo"] {
-            format!("remuda {endpoint}run '{{\"hello\":\"world\"}}'")
+            format!("{remuda} {endpoint}run '{{\"hello\":\"world\"}}'")
         } else {
-            format!("remuda {endpoint}health")
+            format!("{remuda} {endpoint}health")
         }
     }
 }
@@ -111,7 +127,8 @@ mod tests {
     fn greeting_says_what_to_type_next() {
         let addresses = Addresses { grpc: "127.0.0.1:50051".to_owned(), http: Some("127.0.0.1:9090".parse().unwrap()) };
         let kinds = ["echo".to_owned()];
-        let text = Greeting { origin: "built-in defaults", kinds: &kinds, addresses: &addresses }.text();
+        let text =
+            Greeting { program: "remuda", origin: "built-in defaults", kinds: &kinds, addresses: &addresses }.text();
         assert!(
             text.contains("serves 1 kind of worker (echo) from built-in defaults\n  gRPC  127.0.0.1:50051\n"),
             "{text}"
@@ -123,7 +140,7 @@ mod tests {
     fn greeting_names_an_endpoint_that_is_not_the_usual_one() {
         let addresses = Addresses { grpc: "unix:/run/remuda.sock".to_owned(), http: None };
         let kinds = ["embed".to_owned(), "chat".to_owned()];
-        let greeting = Greeting { origin: "remuda.toml", kinds: &kinds, addresses: &addresses };
+        let greeting = Greeting { program: "remuda", origin: "remuda.toml", kinds: &kinds, addresses: &addresses };
         assert_eq!(greeting.next(), "remuda --endpoint unix:/run/remuda.sock health");
         assert!(greeting.text().contains("serves 2 kinds of worker (embed, chat) from remuda.toml"));
     }

@@ -1,6 +1,16 @@
 //! The environment that workers get: little of the server's own, because that tends to hold secrets.
 
-use super::{BASE_ENVIRONMENT, KindConfig, environment};
+use std::path::PathBuf;
+
+use super::{BASE_ENVIRONMENT, KindConfig, PoolConfig, environment};
+
+impl PoolConfig {
+    /// Where the sockets of workers go.
+    #[must_use]
+    pub fn socket_dir(&self) -> PathBuf {
+        self.socket_dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+}
 
 /// The variables of a kind's workers, but for those that tell each worker who it is.
 #[must_use]

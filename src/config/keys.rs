@@ -1,54 +1,9 @@
 //! The table of every key: its section, its default, and what it does and why the default is what
 //! it is.
 
-use Fallback::{Required, Unset, Value};
+use Fallback::{Dependent, Required, Unset, Value};
 
-/// A section of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Section {
-    Server,
-    Pool,
-    Queue,
-    Results,
-    Kind,
-}
-
-impl Section {
-    pub(super) const ALL: [Self; 5] = [Self::Server, Self::Pool, Self::Queue, Self::Results, Self::Kind];
-
-    /// The name of its table at the top of the file.
-    pub(super) fn table(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Pool => "pool",
-            Self::Queue => "queue",
-            Self::Results => "results",
-            Self::Kind => "kinds",
-        }
-    }
-
-    /// What stands in the brackets of its header.
-    pub(super) fn header(self) -> &'static str {
-        match self {
-            Self::Kind => "kinds.NAME",
-            other => other.table(),
-        }
-    }
-
-    /// What the section is about.
-    pub(super) fn doc(self) -> &'static str {
-        match self {
-            Self::Server => "The gRPC endpoint and the HTTP one.",
-            Self::Pool => "All workers together.",
-            Self::Queue => "Queries that wait for a worker.",
-            Self::Results => "The event log that each query keeps for its readers.",
-            Self::Kind => {
-                "Kinds of worker, one section for each; at least one. NAME is 1 to 63 of a-z, 0-9, \
-                 _ and -, starting with a letter. Only `command` is required."
-            }
-        }
-    }
-}
+use super::section::Section;
 
 /// What holds when a key is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +14,8 @@ pub(super) enum Fallback {
     Unset(&'static str),
     /// A value, in TOML, as `show` would write it.
     Value(&'static str),
+    /// Such a value too, of a key that must not be written unless another key has the right value.
+    Dependent(&'static str),
 }
 
 /// One key.
@@ -93,8 +50,8 @@ keys! {
         "Where /metrics, /livez and /readyz are served; \"off\" for nowhere. A port of its own, \
          so that it can be open to the monitoring while the queries' port is not.";
     MAX_MESSAGE_BYTES: Server.max_message_bytes = Value(r#""4MiB""#),
-        "The largest gRPC message, in either direction. 4MiB is what gRPC clients accept unless \
-         told otherwise: a larger answer would only fail at the other end.";
+        "The largest gRPC message that a client may send, and so the largest payload. 4MiB is the \
+         usual limit of gRPC; what a worker may answer is limited by its kind's max_line_bytes.";
     MAX_METADATA_BYTES: Server.max_metadata_bytes = Value(r#""16KiB""#),
         "The most metadata (headers) of one call. Tokens and tracing fit well; it bounds what a \
          call costs before it is looked at.";
@@ -129,6 +86,42 @@ keys! {
         "Queries that wait at once; more are refused with RESOURCE_EXHAUSTED. A bound on memory: \
          with payloads of 1 KiB this is some 100 MiB.";
 
+    RECOVERY_STRATEGY: Recovery.strategy = Value(r#""reject""#),
+        "\"reject\" ends the query in an error; \"retry\" runs it again, on another worker. Reject by \
+         default, because nobody but you knows whether what was half done may be done again.";
+    RECOVERY_ATTEMPTS: Recovery.attempts = Dependent("1"),
+        "How often such a query is run again, 1 to 100; only with strategy = \"retry\". Once by \
+         default, so it runs twice at most: that makes up for an accident, and a query that kills \
+         its workers does not kill many.";
+
+    TYPE_STRATEGY: RecoveryType.strategy = Required(r#"write strategy = "retry" or strategy = "reject""#),
+        "\"reject\" or \"retry\", as above: retry what does no harm when it is done twice. Required, \
+         since it is what such a section is for.";
+    TYPE_ATTEMPTS: RecoveryType.attempts = Dependent("1"),
+        "As above: how often such a query is run again; only with strategy = \"retry\". Once by \
+         default here too, whatever [recovery] says, so that each section can be read alone.";
+
+    RETRY_ATTEMPTS: Retry.attempts = Value("3"),
+        "How often such a query is run again, at most 100; 0 switches it off. Three, whose pauses \
+         are 1, 2 and 4 seconds: that outlasts a hiccup of whatever the worker depends on, and a \
+         lasting fault is reported soon.";
+    RETRY_BACKOFF: Retry.backoff = Value(r#""1s""#),
+        "The pause before the first of these runs, doubled with each one after it: 1, 2, 4, 8 \
+         seconds. At most backoff_max, and lowered to it unless set. A second lets an overloaded \
+         service breathe, and a caller hardly notices it. Each pause is varied at random by a fixed \
+         share, which is not configurable, so that queries that failed together do not return \
+         together.";
+    RETRY_BACKOFF_MAX: Retry.backoff_max = Value(r#""1m""#),
+        "The longest such pause. A minute, because a fault that lasts longer is not mended by \
+         waiting still longer, and without a bound the tenth would take more than 8 minutes.";
+
+    DEAD_LETTERS_MAX: DeadLetters.max = Value("1000"),
+        "How many are kept; the oldest goes first. 0 keeps none. A thousand is more than a person \
+         looks through, and with payloads of 1 KiB a few MiB.";
+    DEAD_LETTERS_MAX_AGE: DeadLetters.max_age = Value(r#""7days""#),
+        "How long each is kept. A week, so that what failed on a Friday night is still there when \
+         somebody looks.";
+
     MAX_EVENTS: Results.max_events = Value("100_000"),
         "Events kept of one query. An answer streamed word by word is far shorter; a worker that \
          floods is not.";
@@ -142,6 +135,16 @@ keys! {
         "Ended queries kept at once; the one that ended first goes first, even before its \
          retention is over. It bounds memory under many short queries: at 17 a second retention \
          alone would keep as many.";
+    OVERFLOW: Results.overflow = Value(r#""gap""#),
+        "What happens when a query's log is full, by max_events or max_bytes, and its readers have \
+         not caught up within max_stall. \"gap\" drops the oldest events, and who had yet to read \
+         them gets a gap event instead. \"stall\" makes the worker wait on for as long as a reader is \
+         attached, and is like gap when none is. \"fail\" ends the query in an error. A gap by \
+         default, because then a slow reader harms only itself: the query still ends, and its worker \
+         is free for the next.";
+    MAX_STALL: Results.max_stall = Value(r#""5s""#),
+        "How long a worker is made to wait for slow readers before that; \"0s\" for not at all. Long \
+         enough for a reader to connect again, and short next to what most queries take.";
 
     COMMAND: Kind.command = Required(
         r#"write the program and its arguments, like command = ["python3", "worker.py"]"#
@@ -183,6 +186,10 @@ keys! {
     TIMEOUT: Kind.timeout = Value(r#""5m""#),
         "How long a query may run, from dispatch; \"none\" for as long as it likes. Long enough \
          for an agent's turn; without a bound a hung worker would be lost for good.";
+    QUEUE_TIMEOUT: Kind.queue_timeout = Value(r#""none""#),
+        "How long a query may wait for a worker, from submit, unless it says otherwise; \"none\" for \
+         as long as it takes. No bound by default, because only the caller knows how long an answer \
+         is worth waiting for, and queue.max_queries bounds what waits.";
     CANCEL_GRACE: Kind.cancel_grace = Value(r#""2s""#),
         "How long a worker may take to end a query that was cancelled or timed out, before \
          SIGTERM. One that listens needs far less, and somebody may be waiting for its place.";
@@ -202,6 +209,26 @@ keys! {
     RESTART_BACKOFF_MAX: Kind.restart_backoff_max = Value(r#""30s""#),
         "The longest such pause: a broken kind costs little, and is back soon after it was \
          mended.";
+    CIRCUIT_FAILURES: Kind.circuit_failures = Value("5"),
+        "How many workers in a row may end before they were of use, until the kind's circuit opens: \
+         its queries then fail at once, with the reason, while one worker at a time tries whether \
+         it is mended. Five, with pauses of some 3 seconds in all as restart_backoff has them: a \
+         passing fault is over by then, and nobody waits long for a broken kind.";
+    MAX_FAILURES: Kind.max_failures = Value("5"),
+        "How many queries in a row one worker may fail, while others of its kind succeed, before it \
+         is replaced; 0 switches it off. Five, because a few in a row may well be the queries' own \
+         fault, and to replace a good worker costs a start.";
+    HEARTBEAT_WARNING: Kind.heartbeat_warning = Value(r#""15s""#),
+        "How long a worker that declared heartbeats may be silent before the log has a warning; \
+         less than heartbeat_timeout, and half of it at most unless set. 15s is three of the \
+         customary beats, every 5 seconds: one that is late is no news.";
+    HEARTBEAT_TIMEOUT: Kind.heartbeat_timeout = Value(r#""30s""#),
+        "How long it may be silent before it counts as hung and is stopped and replaced. Six beats, \
+         because a long pause, like one to collect garbage, must not cost a good worker its life.";
+    PING_INTERVAL: Kind.ping_interval = Value(r#""5s""#),
+        "How often an idle worker that sends no heartbeats is asked whether it lives (health_check); \
+         without an answer for heartbeat_timeout it is stopped. As often as others send a heartbeat: \
+         it costs one short line, and a hung worker is found before it gets a query.";
 }
 
 /// Keys that belong to the design but not to this version: take a row out when its key is acted
@@ -211,8 +238,7 @@ const UNSUPPORTED_KEYS: &[(Section, &[&str])] = &[
         Section::Pool,
         &["memory_budget", "eviction", "scale_up_after", "scale_up_step", "scale_up_depth", "scale_down_step"],
     ),
-    (Section::Queue, &["aging", "queue_timeout"]),
-    (Section::Results, &["max_stall", "overflow"]),
+    (Section::Queue, &["aging"]),
     (
         Section::Kind,
         &[
@@ -222,7 +248,6 @@ const UNSUPPORTED_KEYS: &[(Section, &[&str])] = &[
             "max_queries",
             "max_age",
             "capabilities",
-            "queue_timeout",
             "retry",
             "balance",
             "scale_up_after",
@@ -232,9 +257,6 @@ const UNSUPPORTED_KEYS: &[(Section, &[&str])] = &[
         ],
     ),
 ];
-
-/// Sections that belong to the design but not to this version.
-pub(super) const UNSUPPORTED_SECTIONS: &[&str] = &["recovery", "retry"];
 
 /// The keys of `section`, in the order of the table.
 pub(super) fn of(section: Section) -> impl Iterator<Item = &'static Key> {
@@ -246,8 +268,8 @@ pub(super) fn unsupported(section: Section) -> impl Iterator<Item = &'static str
     UNSUPPORTED_KEYS.iter().filter(move |(of, _)| *of == section).flat_map(|(_, names)| names.iter().copied())
 }
 
-/// The header of the section that has a key of this name.
-pub(super) fn home_of(name: &str) -> Option<&'static str> {
-    let key = ALL.iter().find(|key| key.name == name)?;
-    Some(key.section.header())
+/// The headers of the sections that have a key of this name.
+pub(super) fn homes_of(name: &str) -> Vec<&'static str> {
+    let named = ALL.iter().filter(|key| key.name == name);
+    named.map(|key| key.section.header()).collect()
 }

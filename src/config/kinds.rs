@@ -1,37 +1,48 @@
 //! Reads the kinds, and checks the rules that tie several of them together.
 
-use std::collections::HashMap;
-use std::num::NonZeroUsize;
+use std::collections::{BTreeSet, HashMap};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
 
+use super::choice::TRANSPORTS;
 use super::error::{Mistakes, Place};
-use super::keys::{self, Section};
+use super::keys;
 use super::model::KindConfig;
 use super::problem::Problem;
 use super::reader::{Item, Origin, SectionReader, Setting, values};
+use super::section::Section;
 use super::sections::{Input, MESSAGE_SIZES, MOST_THINGS, as_table};
-use super::suggest::{quote, segment};
+use super::suggest::{first_few, quote, segment};
 use super::tree::{Field, Node, Table};
 use super::values::{
-    ANY_DURATION, SOME_DURATION, argument, count, duration, duration_or_none, path, show_duration, size, text,
-    transport, user, variable_name,
+    ANY_DURATION, HALVABLE_DURATION, SOME_DURATION, argument, count, duration, duration_or_none, path, show_duration,
+    size, text, user, variable_name,
 };
 
-/// A kind's numbers are listed in a mistake only if they are few enough to read.
-const MOST_LISTED: usize = 8;
+/// Nobody counts further before acting; a larger number is a slip of the hand.
+const MOST_FAILURES: u32 = 1_000_000;
+
+/// The kinds, and what the other sections need to know about them.
+pub(super) struct ReadKinds {
+    pub(super) configs: Vec<KindConfig>,
+    /// Every type that a query can have; `None` if that is not known, as when a kind takes any.
+    pub(super) served_types: Option<BTreeSet<String>>,
+}
 
 /// A kind, with what the rules between kinds need to know.
 struct ReadKind {
     config: KindConfig,
     min: Setting<usize>,
-    types: Vec<Item>,
+    types: Setting<Vec<Item>>,
     /// Its header.
     place: Place,
 }
 
 /// Reads all kinds; `limit` is the pool's `max_workers`, unless that is mistaken.
-pub(super) fn read(input: &Input<'_>, limit: Option<usize>, mistakes: &mut Mistakes) -> Vec<KindConfig> {
+pub(super) fn read(input: &Input<'_>, limit: Option<usize>, mistakes: &mut Mistakes) -> ReadKinds {
     let mut kinds = Vec::new();
-    for field in fields(input.tree, mistakes) {
+    let fields = fields(input.tree, mistakes);
+    for field in fields {
         let section_path = format!("kinds.{}", segment(&field.name));
         if !is_kind_name(&field.name) {
             mistakes.add(&field.place, &section_path, Problem::KindName);
@@ -46,7 +57,18 @@ pub(super) fn read(input: &Input<'_>, limit: Option<usize>, mistakes: &mut Mista
     if let Some(limit) = limit {
         report_too_many(&kinds, limit, mistakes);
     }
-    kinds.into_iter().map(|kind| kind.config).collect()
+    // A kind that could not be read may serve anything.
+    let served_types = if kinds.len() == fields.len() { served_types(&kinds) } else { None };
+    ReadKinds { configs: kinds.into_iter().map(|kind| kind.config).collect(), served_types }
+}
+
+/// The types of all kinds together. With no kinds there is something else to mend first.
+fn served_types(kinds: &[ReadKind]) -> Option<BTreeSet<String>> {
+    let listed = |kind: &ReadKind| kind.types.valid().is_some_and(|types| !types.is_empty());
+    if kinds.is_empty() || !kinds.iter().all(listed) {
+        return None;
+    }
+    Some(kinds.iter().flat_map(|kind| kind.config.types.iter().cloned()).collect())
 }
 
 fn fields<'a>(tree: &'a Table, mistakes: &mut Mistakes) -> &'a [Field] {
@@ -74,26 +96,35 @@ fn kind(mut section: SectionReader<'_>, name: &str, input: &Input<'_>) -> ReadKi
     let (min, max) = size_of_kind(&mut section);
     let (connect_timeout, start_timeout) = start_times(&mut section);
     let (restart_backoff, restart_backoff_max) = backoffs(&mut section);
+    let (heartbeat_warning, heartbeat_timeout) = heartbeats(&mut section);
+    let circuit_failures = section.read(&keys::CIRCUIT_FAILURES, count(1..=MOST_FAILURES));
+    let max_failures = section.read(&keys::MAX_FAILURES, count(0..=MOST_FAILURES));
     let config = KindConfig {
         name: name.into(),
-        command: values(command),
-        types: values(types.clone()),
+        command: values(command.value),
+        types: values(types.value.clone()),
         min: min.value,
         max,
         dir: section.read_optional(&keys::DIR, path(input.base)),
         env: section.read_strings(&keys::ENV, variable_name, argument),
-        pass_env: values(section.read_list(&keys::PASS_ENV, passed_name)),
+        pass_env: values(section.read_list(&keys::PASS_ENV, passed_name).value),
         user: section.read_optional(&keys::USER, user),
-        transport: section.read(&keys::TRANSPORT, transport).value,
+        transport: section.read(&keys::TRANSPORT, |node| TRANSPORTS.parse(node)).value,
         start_timeout: start_timeout.value,
         connect_timeout: connect_timeout.value,
         timeout: section.read(&keys::TIMEOUT, duration_or_none).value,
+        queue_timeout: section.read(&keys::QUEUE_TIMEOUT, duration_or_none).value,
         cancel_grace: section.read(&keys::CANCEL_GRACE, duration(ANY_DURATION)).value,
         term_grace: section.read(&keys::TERM_GRACE, duration(ANY_DURATION)).value,
         idle_after: section.read(&keys::IDLE_AFTER, duration(SOME_DURATION)).value,
         max_line_bytes: section.read(&keys::MAX_LINE_BYTES, size(MESSAGE_SIZES)).value,
         restart_backoff: restart_backoff.value,
         restart_backoff_max: restart_backoff_max.value,
+        circuit_failures: NonZeroU32::new(circuit_failures.value).expect("the range starts at 1"),
+        max_failures: NonZeroU32::new(max_failures.value),
+        heartbeat_warning,
+        heartbeat_timeout,
+        ping_interval: section.read(&keys::PING_INTERVAL, duration(SOME_DURATION)).value,
     };
     ReadKind { config, min, types, place: section.place }
 }
@@ -115,7 +146,7 @@ fn size_of_kind(section: &mut SectionReader<'_>) -> (Setting<usize>, NonZeroUsiz
     (min, max)
 }
 
-type Durations = (Setting<std::time::Duration>, Setting<std::time::Duration>);
+type Durations = (Setting<Duration>, Setting<Duration>);
 
 fn start_times(section: &mut SectionReader<'_>) -> Durations {
     let mut connect = section.read(&keys::CONNECT_TIMEOUT, duration(SOME_DURATION));
@@ -133,11 +164,28 @@ fn backoffs(section: &mut SectionReader<'_>) -> Durations {
     (first, longest)
 }
 
+/// The time to warn and the time to stop; the first, unless written, is at most half of the second.
+fn heartbeats(section: &mut SectionReader<'_>) -> (Duration, Duration) {
+    let warning = section.read(&keys::HEARTBEAT_WARNING, duration(SOME_DURATION));
+    let timeout = section.read(&keys::HEARTBEAT_TIMEOUT, duration(HALVABLE_DURATION));
+    if warning.is_default() {
+        return (warning.value.min(timeout.value / 2), timeout.value);
+    }
+    if let (Origin::Written(place), Some(limit)) = (&warning.origin, timeout.valid())
+        && warning.value >= *limit
+    {
+        let (value, limit) = (show_duration(warning.value), show_duration(*limit));
+        let problem = Problem::NotLess { value, other: keys::HEARTBEAT_TIMEOUT.name, limit };
+        section.mistake(&keys::HEARTBEAT_WARNING, place, problem);
+    }
+    (warning.value, timeout.value)
+}
+
 /// A query that names only its type must find one kind.
 fn report_shared_types(kinds: &[ReadKind], mistakes: &mut Mistakes) {
     let mut first: HashMap<&str, (&str, &Place)> = HashMap::new();
     for kind in kinds {
-        for item in &kind.types {
+        for item in &kind.types.value {
             let name = &*kind.config.name;
             let text = quote(&item.value);
             let problem = match first.get(item.value.as_str()) {
@@ -187,12 +235,7 @@ fn report_sum(kinds: &[ReadKind], limit: usize, mistakes: &mut Mistakes) {
 }
 
 fn list_mins(kinds: &[ReadKind]) -> String {
-    let parts = kinds.iter().take(MOST_LISTED);
-    let mut parts: Vec<_> = parts.map(|kind| format!("{} {}", segment(&kind.config.name), kind.config.min)).collect();
-    if kinds.len() > MOST_LISTED {
-        parts.push(format!("{} more", kinds.len() - MOST_LISTED));
-    }
-    parts.join(", ")
+    first_few(kinds.iter().map(|kind| format!("{} {}", segment(&kind.config.name), kind.config.min)))
 }
 
 impl ReadKind {

@@ -1,9 +1,10 @@
 //! What overrides the file: environment variables first, then flags.
 
 use super::error::{Mistakes, Place};
-use super::keys::{self, Section};
+use super::keys;
 use super::problem::{Hint, Problem};
-use super::suggest::closest;
+use super::section::Section;
+use super::suggest::{closest, segment};
 use super::tree::{self, Node, Table, Value};
 
 /// Variables that start so are ours. One underscore less is what workers get, like `REMUDA_SOCKET`.
@@ -13,9 +14,9 @@ const PREFIX: &str = "REMUDA__";
 struct Target {
     /// As `REMUDA__KINDS__EMBED__MIN`.
     variable: String,
-    /// For a key of a kind, the kind.
-    kind: Option<String>,
     section: Section,
+    /// Of a section that there is once for each NAME, which one.
+    name: Option<String>,
     key: &'static str,
 }
 
@@ -41,15 +42,15 @@ pub(super) fn apply_flag(flag: &'static str, key: &keys::Key, text: &str, tree: 
     }
 }
 
-/// Every key that a variable can set; those of kinds depend on which kinds there are. Unsupported
-/// ones are among them, so that they are reported as that.
+/// Every key that a variable can set; those of kinds depend on which kinds there are, and those of
+/// types likewise. Unsupported ones are among them, so that they are reported as that.
 fn targets(tree: &Table) -> Vec<Target> {
     let mut targets = Vec::new();
     for section in Section::ALL {
         let names = || keys::of(section).map(|key| key.name);
         for key in names().chain(keys::unsupported(section)) {
-            if section == Section::Kind {
-                targets.extend(kind_names(tree).map(|kind| Target::new(section, Some(kind), key)));
+            if section.named_after().is_some() {
+                targets.extend(names_in(tree, section).map(|name| Target::new(section, Some(name), key)));
             } else {
                 targets.push(Target::new(section, None, key));
             }
@@ -58,20 +59,23 @@ fn targets(tree: &Table) -> Vec<Target> {
     targets
 }
 
-fn kind_names(tree: &Table) -> impl Iterator<Item = &str> {
-    let kinds = match tree.get("kinds").map(|field| &field.node.value) {
-        Some(Value::Table(kinds)) => kinds.fields.as_slice(),
-        _ => &[],
-    };
-    kinds.iter().map(|field| field.name.as_str())
+/// The NAMEs for which there is such a section.
+fn names_in(tree: &Table, section: Section) -> impl Iterator<Item = &str> {
+    let table = section.tables().iter().try_fold(tree, |table, name| table.table(name));
+    table.into_iter().flat_map(|table| &table.fields).map(|field| field.name.as_str())
 }
 
 impl Target {
-    fn new(section: Section, kind: Option<&str>, key: &'static str) -> Self {
-        let parts = [Some(section.table()), kind, Some(key)];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        let variable = format!("{PREFIX}{}", parts.join("__"));
-        Self { variable: variable.replace('-', "_").to_ascii_uppercase(), kind: kind.map(str::to_owned), section, key }
+    fn new(section: Section, name: Option<&str>, key: &'static str) -> Self {
+        let parts = section.tables().iter().copied().chain(name).chain([key]);
+        let variable = format!("{PREFIX}{}", parts.collect::<Vec<_>>().join("__"));
+        // Shells take no other characters in a variable's name.
+        let variable = variable.replace(|c: char| !c.is_ascii_alphanumeric(), "_").to_ascii_uppercase();
+        Self { variable, section, name: name.map(str::to_owned), key }
+    }
+
+    fn shown_name(&self) -> String {
+        self.name.as_deref().map(segment).unwrap_or_default()
     }
 }
 
@@ -82,22 +86,21 @@ fn find<'a>(targets: &'a [Target], name: &str) -> Result<&'a Target, Problem> {
         (Some(target), None) => Ok(target),
         (None, _) => Err(unknown(targets, &upper)),
         (Some(first), Some(second)) => Err(Problem::AmbiguousVariable {
-            first: first.kind.clone().unwrap_or_default(),
-            second: second.kind.clone().unwrap_or_default(),
+            what: first.section.named_after().unwrap_or_default(),
+            first: first.shown_name(),
+            second: second.shown_name(),
         }),
     }
 }
 
 fn unknown(targets: &[Target], upper: &str) -> Problem {
-    let section = upper[PREFIX.len()..].split("__").next().unwrap_or_default();
-    let section = section.to_ascii_lowercase();
-    if keys::UNSUPPORTED_SECTIONS.contains(&section.as_str()) {
-        return Problem::NotSupported(section);
-    }
     let known = targets.iter().map(|target| target.variable.as_str());
     Problem::UnknownVariable(match closest(upper, known) {
         Some(meant) => Hint::DidYouMean(meant.to_owned()),
-        None => Hint::Form("REMUDA__SECTION__KEY, or REMUDA__KINDS__NAME__KEY for a kind that the file defines"),
+        None => Hint::Form(
+            "REMUDA__SECTION__KEY, or REMUDA__KINDS__NAME__KEY for a kind that the file defines, or \
+             REMUDA__RECOVERY__TYPES__NAME__KEY for a type that has a section there",
+        ),
     })
 }
 
@@ -105,12 +108,8 @@ fn unknown(targets: &[Target], upper: &str) -> Problem {
 /// variable has no place.
 fn set(tree: &mut Table, target: &Target, node: Node) {
     let place = node.place.clone();
-    let section = tree.table_mut(target.section.table(), &place);
-    let table = match &target.kind {
-        None => section,
-        Some(kind) => section.and_then(|kinds| kinds.table_mut(kind, &place)),
-    };
-    if let Some(table) = table {
+    let mut steps = target.section.tables().iter().copied().chain(target.name.as_deref());
+    if let Some(table) = steps.try_fold(tree, |table, name| table.table_mut(name, &place)) {
         table.set(target.key, node);
     }
 }

@@ -8,6 +8,7 @@
 //! showing, the names of the environment variables and the commented example file all come from
 //! that table.
 
+mod choice;
 mod environment;
 mod error;
 mod example;
@@ -19,6 +20,8 @@ mod model;
 mod page;
 mod problem;
 mod reader;
+mod recovery;
+mod section;
 mod sections;
 mod show;
 mod suggest;
@@ -33,7 +36,8 @@ pub use error::{ConfigErrors, Mistake, Place};
 pub use example::example;
 pub use load::{Overrides, Source, environment};
 pub use model::{
-    BASE_ENVIRONMENT, Config, KindConfig, Listen, PoolConfig, QueueConfig, ResultsConfig, ServerConfig, Transport,
+    BASE_ENVIRONMENT, Config, DeadLettersConfig, KindConfig, Listen, Overflow, PoolConfig, QueueConfig, Recovery,
+    RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Transport,
 };
 pub use problem::{Hint, Problem};
 pub use show::show;

@@ -18,6 +18,9 @@ pub struct Config {
     pub server: ServerConfig,
     pub pool: PoolConfig,
     pub queue: QueueConfig,
+    pub recovery: RecoveryConfig,
+    pub retry: RetryConfig,
+    pub dead_letters: DeadLettersConfig,
     pub results: ResultsConfig,
     /// At least one, in the order of the file.
     pub kinds: Vec<KindConfig>,
@@ -50,12 +53,56 @@ pub struct QueueConfig {
     pub max_queries: NonZeroUsize,
 }
 
+/// What happens to a query whose worker died under it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecoveryConfig {
+    pub default: Recovery,
+    /// By query type; these count more than the default.
+    pub types: BTreeMap<String, Recovery>,
+}
+
+impl RecoveryConfig {
+    /// What holds for queries of this type, or of none.
+    #[must_use]
+    pub fn for_type(&self, query_type: Option<&str>) -> Recovery {
+        let own = query_type.and_then(|name| self.types.get(name));
+        own.copied().unwrap_or(self.default)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// The query ends in an error.
+    Reject,
+    /// The query runs again on another worker, at most this many times more; at least once.
+    Retry { attempts: u32 },
+}
+
+/// What happens to a query whose worker reports a retryable error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetryConfig {
+    /// How many times it runs again at most; 0 when switched off.
+    pub attempts: u32,
+    /// At most `backoff_max`.
+    pub backoff: Duration,
+    pub backoff_max: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLettersConfig {
+    /// 0 when none are kept.
+    pub max: usize,
+    pub max_age: Duration,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultsConfig {
     pub max_events: NonZeroUsize,
     pub max_bytes: u64,
     pub retention: Duration,
     pub max_ended: NonZeroUsize,
+    pub overflow: Overflow,
+    pub max_stall: Duration,
 }
 
 /// One kind of worker.
@@ -81,6 +128,8 @@ pub struct KindConfig {
     pub connect_timeout: Duration,
     /// `None` when switched off.
     pub timeout: Option<Duration>,
+    /// `None` when switched off.
+    pub queue_timeout: Option<Duration>,
     pub cancel_grace: Duration,
     pub term_grace: Duration,
     pub idle_after: Duration,
@@ -88,6 +137,13 @@ pub struct KindConfig {
     /// At most `restart_backoff_max`.
     pub restart_backoff: Duration,
     pub restart_backoff_max: Duration,
+    pub circuit_failures: NonZeroU32,
+    /// `None` when switched off.
+    pub max_failures: Option<NonZeroU32>,
+    /// Less than `heartbeat_timeout`.
+    pub heartbeat_warning: Duration,
+    pub heartbeat_timeout: Duration,
+    pub ping_interval: Duration,
 }
 
 /// Where gRPC is served.
@@ -102,4 +158,15 @@ pub enum Listen {
 pub enum Transport {
     Socket,
     Stdio,
+}
+
+/// What happens when a query's log is full and its readers have not caught up in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// The oldest events are dropped, and a gap event says so.
+    Gap,
+    /// The worker waits for as long as a reader is attached; without one, as `Gap`.
+    Stall,
+    /// The query ends in an error.
+    Fail,
 }

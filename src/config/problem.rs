@@ -22,8 +22,8 @@ pub enum Problem {
     UnknownKey(Hint),
     #[error("unknown variable; {0}")]
     UnknownVariable(Hint),
-    #[error("could mean kind `{first}` or kind `{second}`; set the key in the file instead")]
-    AmbiguousVariable { first: String, second: String },
+    #[error("could mean {what} `{first}` or {what} `{second}`; set the key in the file instead")]
+    AmbiguousVariable { what: &'static str, first: String, second: String },
     #[error("`{0}` is not supported by this version of remuda; remove it")]
     NotSupported(String),
 
@@ -52,7 +52,9 @@ pub enum Problem {
     #[error("{text} is not an address: write an IP address and port, like \"127.0.0.1:9090\", or \"off\"")]
     NotAnHttpAddress { text: String },
     #[error("{text} is not one of {choices}")]
-    NotAChoice { text: String, choices: &'static str },
+    NotAChoice { text: String, choices: String },
+    #[error("must be one of {choices}, not {got}")]
+    NotAWord { choices: String, got: &'static str },
     #[error("{text} is not a Unix user name")]
     NotAUser { text: String },
     #[error("{text} is not a variable's name: it must not be empty or hold `=` or a NUL character")]
@@ -69,12 +71,18 @@ pub enum Problem {
 
     #[error("{value} is more than `{other}`, which is {limit}")]
     Exceeds { value: String, other: &'static str, limit: String },
+    #[error("{value} is not less than `{other}`, which is {limit}")]
+    NotLess { value: String, other: &'static str, limit: String },
     #[error("is the address of {other} too; each needs its own")]
     SameAddress { other: &'static str },
     #[error("{text} is listed twice")]
     ListedTwice { text: String },
     #[error("{text} is already served by kind `{kind}` ({place}); a type belongs to one kind")]
     TypeTaken { text: String, kind: String, place: String },
+    #[error("no kind serves this type; served are {served}")]
+    UnservedType { served: String },
+    #[error("has no effect while `strategy` is \"reject\": write strategy = \"retry\", or remove `attempts`")]
+    UnusedAttempts,
     #[error("the kinds' `min` add up to {sum} ({parts}), more than pool.max_workers, which is {limit}")]
     MinSum { sum: usize, parts: String, limit: usize },
     #[error("names that start with REMUDA_ are set by remuda itself")]
@@ -85,8 +93,8 @@ pub enum Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
     DidYouMean(String),
-    /// The key exists, in another section.
-    BelongsIn(&'static str),
+    /// The key exists, in these other sections.
+    BelongsIn(Vec<&'static str>),
     /// Nothing is close; these are known.
     Known(Vec<&'static str>),
     /// How such names are formed, where listing them all would be too long.
@@ -97,7 +105,7 @@ impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DidYouMean(name) => write!(f, "did you mean `{name}`?"),
-            Self::BelongsIn(section) => write!(f, "it belongs in [{section}]"),
+            Self::BelongsIn(sections) => write!(f, "it belongs in [{}]", sections.join("] or [")),
             Self::Known(names) => write!(f, "known are {}", names.join(", ")),
             Self::Form(form) => write!(f, "write {form}"),
         }

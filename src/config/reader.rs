@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::error::{Mistakes, Place};
-use super::keys::{self, Fallback, Key, Section};
+use super::keys::{self, Fallback, Key};
 use super::problem::Problem;
+use super::section::Section;
 use super::suggest::{segment, unknown_key};
 use super::tree::{self, Node, Table, Value};
 
@@ -66,7 +67,9 @@ impl<'a> SectionReader<'a> {
         (table, place): (&'a Table, Place),
         mistakes: &'a mut Mistakes,
     ) -> Self {
-        let is_known = |name: &str| keys::of(section).any(|key| key.name == name);
+        let is_known = |name: &str| {
+            keys::of(section).any(|key| key.name == name) || section.inner_tables().any(|table| table == name)
+        };
         for field in table.fields.iter().filter(|field| !is_known(&field.name)) {
             let key_path = format!("{path}.{}", segment(&field.name));
             mistakes.add(&field.place, key_path, unknown_key(section, &field.name));
@@ -103,6 +106,14 @@ impl<'a> SectionReader<'a> {
         }
     }
 
+    /// A key that must be written; `None` if it is not, or mistaken.
+    pub(super) fn read_required<T>(&mut self, key: &Key, parse: impl Fn(&Node) -> Result<T, Problem>) -> Option<T> {
+        if !self.has(key) {
+            self.report_missing(key);
+        }
+        self.read_optional(key, parse)
+    }
+
     /// A key that may be left unset.
     pub(super) fn read_optional<T>(&mut self, key: &Key, parse: impl Fn(&Node) -> Result<T, Problem>) -> Option<T> {
         let node = self.node(key)?;
@@ -116,19 +127,21 @@ impl<'a> SectionReader<'a> {
     }
 
     /// A key whose value is an array of strings. Its items are checked one by one, so each mistake
-    /// has its own place, and the right ones are returned.
-    pub(super) fn read_list(&mut self, key: &Key, parse: impl Fn(&Node) -> Result<String, Problem>) -> Vec<Item> {
+    /// has its own place, and the right ones are returned; the whole is mistaken if any of them is.
+    pub(super) fn read_list(
+        &mut self,
+        key: &Key,
+        parse: impl Fn(&Node) -> Result<String, Problem>,
+    ) -> Setting<Vec<Item>> {
+        let empty = |origin| Setting { value: Vec::new(), origin };
         let Some(node) = self.node(key) else {
-            if let Fallback::Required(how) = key.default {
-                let place = self.place.clone();
-                self.mistake(key, &place, Problem::Missing(how));
-            }
-            return Vec::new();
+            self.report_missing(key);
+            return empty(Origin::Default);
         };
         let Value::Array(nodes) = &node.value else {
             let (wanted, got) = ("an array of strings, like [\"a\", \"b\"]", node.value.type_name());
             self.mistake(key, &node.place, Problem::WrongType { wanted, got });
-            return Vec::new();
+            return empty(Origin::Mistaken);
         };
         if nodes.is_empty() && matches!(key.default, Fallback::Required(_)) {
             self.mistake(key, &node.place, Problem::Empty);
@@ -142,7 +155,8 @@ impl<'a> SectionReader<'a> {
                 Err(problem) => self.mistakes.add(&place, path, problem),
             }
         }
-        items
+        let origin = if items.len() == nodes.len() { Origin::Written(node.place.clone()) } else { Origin::Mistaken };
+        Setting { value: items, origin }
     }
 
     /// A key whose value is a table of strings.
@@ -194,6 +208,13 @@ impl<'a> SectionReader<'a> {
         }
     }
 
+    fn report_missing(&mut self, key: &Key) {
+        if let Fallback::Required(how) = key.default {
+            let place = self.place.clone();
+            self.mistake(key, &place, Problem::Missing(how));
+        }
+    }
+
     fn node(&self, key: &Key) -> Option<&'a Node> {
         self.table.get(key.name).map(|field| &field.node)
     }
@@ -201,7 +222,7 @@ impl<'a> SectionReader<'a> {
 
 fn default_node(key: &Key) -> Node {
     match key.default {
-        Fallback::Value(text) => tree::parse_value(text, &Place::Whole),
+        Fallback::Value(text) | Fallback::Dependent(text) => tree::parse_value(text, &Place::Whole),
         Fallback::Unset(_) | Fallback::Required(_) => {
             unreachable!("`{}` has no default to read", key.name)
         }

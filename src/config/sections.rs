@@ -3,15 +3,21 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
+use super::choice::OVERFLOWS;
 use super::error::{Mistakes, Place};
-use super::keys::{self, Section};
-use super::kinds;
-use super::model::{Config, Listen, PoolConfig, QueueConfig, ResultsConfig, ServerConfig};
+use super::keys;
+use super::model::{
+    Config, DeadLettersConfig, Listen, PoolConfig, QueueConfig, ResultsConfig, RetryConfig, ServerConfig,
+};
 use super::problem::Problem;
 use super::reader::{Origin, SectionReader, Setting};
+use super::section::Section;
 use super::suggest::{segment, unknown_section};
 use super::tree::{Field, Table, Value};
-use super::values::{ANY_DURATION, SOME_DURATION, duration, http, listen, path, positive, short_path, size};
+use super::values::{
+    ANY_DURATION, SOME_DURATION, count, duration, http, listen, path, positive, short_path, show_duration, size,
+};
+use super::{kinds, recovery};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -22,6 +28,8 @@ const GIB: u64 = 1 << 30;
 pub(super) const MOST_THINGS: usize = 1_000_000;
 /// Bounds of what is only counted, not kept open.
 const MOST_RECORDS: usize = 1_000_000_000;
+/// Nobody waits for more runs of one query; a larger number is meant to be without end.
+pub(super) const MOST_ATTEMPTS: u32 = 100;
 /// gRPC counts a message's bytes in 32 bits, and many clients in a signed number.
 pub(super) const MESSAGE_SIZES: std::ops::RangeInclusive<u64> = KIB..=GIB;
 /// What the pool appends to `socket_dir` must fit in the rest of the 108 bytes.
@@ -43,10 +51,13 @@ pub(super) fn read(input: &Input<'_>, mistakes: &mut Mistakes) -> Config {
     let server = server(open(input, Section::Server, mistakes));
     let (pool, max_workers) = pool(open(input, Section::Pool, mistakes), input);
     let queue = queue(open(input, Section::Queue, mistakes));
+    let retry = retry(open(input, Section::Retry, mistakes));
+    let dead_letters = dead_letters(open(input, Section::DeadLetters, mistakes));
     let results = results(open(input, Section::Results, mistakes));
     let limit = max_workers.valid().map(|limit| limit.get());
     let kinds = kinds::read(input, limit, mistakes);
-    Config { server, pool, queue, results, kinds }
+    let recovery = recovery::read(input, kinds.served_types.as_ref(), mistakes);
+    Config { server, pool, queue, recovery, retry, dead_letters, results, kinds: kinds.configs }
 }
 
 fn report_unknown_sections(tree: &Table, mistakes: &mut Mistakes) {
@@ -56,7 +67,8 @@ fn report_unknown_sections(tree: &Table, mistakes: &mut Mistakes) {
     }
 }
 
-fn open<'a>(input: &Input<'a>, section: Section, mistakes: &'a mut Mistakes) -> SectionReader<'a> {
+/// Starts with `section`; one that is not written has its defaults.
+pub(super) fn open<'a>(input: &Input<'a>, section: Section, mistakes: &'a mut Mistakes) -> SectionReader<'a> {
     const EMPTY: &Table = &Table { fields: Vec::new() };
     let name = section.table();
     let found = match input.tree.get(name) {
@@ -150,11 +162,32 @@ fn queue(mut section: SectionReader<'_>) -> QueueConfig {
     QueueConfig { max_queries: section.read(&keys::MAX_QUERIES, positive(MOST_RECORDS)).value }
 }
 
+fn retry(mut section: SectionReader<'_>) -> RetryConfig {
+    let mut backoff = section.read(&keys::RETRY_BACKOFF, duration(SOME_DURATION));
+    let backoff_max = section.read(&keys::RETRY_BACKOFF_MAX, duration(SOME_DURATION));
+    let (low, high) = ((&keys::RETRY_BACKOFF, &mut backoff), (&keys::RETRY_BACKOFF_MAX, &backoff_max));
+    section.keep_order(low, high, show_duration);
+    RetryConfig {
+        attempts: section.read(&keys::RETRY_ATTEMPTS, count(0..=MOST_ATTEMPTS)).value,
+        backoff: backoff.value,
+        backoff_max: backoff_max.value,
+    }
+}
+
+fn dead_letters(mut section: SectionReader<'_>) -> DeadLettersConfig {
+    DeadLettersConfig {
+        max: section.read(&keys::DEAD_LETTERS_MAX, count(0..=MOST_RECORDS)).value,
+        max_age: section.read(&keys::DEAD_LETTERS_MAX_AGE, duration(SOME_DURATION)).value,
+    }
+}
+
 fn results(mut section: SectionReader<'_>) -> ResultsConfig {
     ResultsConfig {
         max_events: section.read(&keys::MAX_EVENTS, positive(MOST_RECORDS)).value,
         max_bytes: section.read(&keys::MAX_BYTES, size(KIB..=1024 * GIB)).value,
         retention: section.read(&keys::RETENTION, duration(ANY_DURATION)).value,
         max_ended: section.read(&keys::MAX_ENDED, positive(MOST_RECORDS)).value,
+        overflow: section.read(&keys::OVERFLOW, |node| OVERFLOWS.parse(node)).value,
+        max_stall: section.read(&keys::MAX_STALL, duration(ANY_DURATION)).value,
     }
 }

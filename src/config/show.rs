@@ -1,13 +1,18 @@
 //! Writes the effective configuration out again, in the same form in which it is read.
 
 use std::fmt::Display;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use super::keys::{self, Fallback, Key, Section};
-use super::model::{Config, KindConfig, PoolConfig, QueueConfig, ResultsConfig, ServerConfig};
+use super::choice::{OVERFLOWS, STRATEGIES, Strategy, TRANSPORTS};
+use super::keys::{self, Fallback, Key};
+use super::model::{
+    Config, DeadLettersConfig, KindConfig, PoolConfig, QueueConfig, Recovery, ResultsConfig, RetryConfig, ServerConfig,
+};
 use super::page::Page;
-use super::values::{show_duration, show_listen, show_size, show_transport};
+use super::section::Section;
+use super::values::{show_duration, show_listen, show_size};
 
 /// A key and its value in TOML; `None` if it is unset.
 type Entry = (&'static Key, Option<String>);
@@ -18,28 +23,44 @@ type Entry = (&'static Key, Option<String>);
 pub fn show(config: &Config) -> String {
     let mut page = Page::default();
     page.comment("The configuration in effect, with the kinds' variables in full.");
-    let sections = [
-        (Section::Server, server(&config.server)),
-        (Section::Pool, pool(&config.pool)),
-        (Section::Queue, queue(&config.queue)),
-        (Section::Results, results(&config.results)),
-    ];
-    for (section, entries) in sections {
-        page.section(section.doc(), section.header());
-        explained(&mut page, &entries);
-    }
-    for (index, config) in config.kinds.iter().enumerate() {
-        let header = format!("kinds.{}", config.name);
+    for section in Section::ALL {
         // What the keys mean is told once.
-        if index == 0 {
-            page.section(Section::Kind.doc(), &header);
-            explained(&mut page, &kind(config));
-        } else {
-            page.section("", &header);
-            plain(&mut page, &kind(config));
+        for (index, (header, entries)) in written(section, config).iter().enumerate() {
+            if index == 0 {
+                page.section(section.doc(), header);
+                explained(&mut page, entries);
+            } else {
+                page.section("", header);
+                plain(&mut page, entries);
+            }
         }
     }
     page.into_text()
+}
+
+/// The header and the entries of `section`; of one that there is for each NAME, those of each.
+fn written(section: Section, config: &Config) -> Vec<(String, Vec<Entry>)> {
+    let one = |entries| vec![(section.header().to_owned(), entries)];
+    match section {
+        Section::Server => one(server(&config.server)),
+        Section::Pool => one(pool(&config.pool)),
+        Section::Queue => one(queue(&config.queue)),
+        Section::Recovery => {
+            one(recovery([&keys::RECOVERY_STRATEGY, &keys::RECOVERY_ATTEMPTS], config.recovery.default))
+        }
+        Section::RecoveryType => {
+            let entries = |of| recovery([&keys::TYPE_STRATEGY, &keys::TYPE_ATTEMPTS], of);
+            let types = config.recovery.types.iter();
+            types.map(|(name, of)| (format!("recovery.types.{}", bare_or_quoted(name)), entries(*of))).collect()
+        }
+        Section::Retry => one(retry(&config.retry)),
+        Section::DeadLetters => one(dead_letters(&config.dead_letters)),
+        Section::Results => one(results(&config.results)),
+        Section::Kind => {
+            let kinds = config.kinds.iter();
+            kinds.map(|config| (format!("kinds.{}", config.name), kind(config))).collect()
+        }
+    }
 }
 
 fn explained(page: &mut Page, entries: &[Entry]) {
@@ -54,11 +75,11 @@ fn explained(page: &mut Page, entries: &[Entry]) {
 fn plain(page: &mut Page, entries: &[Entry]) {
     for (key, value) in entries {
         match (value, key.default) {
-            (Some(value), Fallback::Value(default)) if value != default => {
+            (Some(value), Fallback::Value(default) | Fallback::Dependent(default)) if value != default => {
                 page.set(key.name, &format!("{value}  # default: {default}"));
             }
             (Some(value), _) => page.set(key.name, value),
-            (None, Fallback::Unset(example)) => page.unset(key.name, example),
+            (None, Fallback::Unset(example) | Fallback::Dependent(example)) => page.unset(key.name, example),
             (None, _) => {}
         }
     }
@@ -90,17 +111,38 @@ fn queue(config: &QueueConfig) -> Vec<Entry> {
     vec![set(&keys::MAX_QUERIES, count(config.max_queries))]
 }
 
+fn recovery([strategy, attempts]: [&'static Key; 2], config: Recovery) -> Vec<Entry> {
+    let (word, number) = match config {
+        Recovery::Reject => (Strategy::Reject, None),
+        Recovery::Retry { attempts } => (Strategy::Retry, Some(attempts)),
+    };
+    vec![set(strategy, string(STRATEGIES.word(word))), (attempts, number.map(count))]
+}
+
+fn retry(config: &RetryConfig) -> Vec<Entry> {
+    vec![
+        set(&keys::RETRY_ATTEMPTS, count(config.attempts)),
+        set(&keys::RETRY_BACKOFF, duration(config.backoff)),
+        set(&keys::RETRY_BACKOFF_MAX, duration(config.backoff_max)),
+    ]
+}
+
+fn dead_letters(config: &DeadLettersConfig) -> Vec<Entry> {
+    vec![set(&keys::DEAD_LETTERS_MAX, count(config.max)), set(&keys::DEAD_LETTERS_MAX_AGE, duration(config.max_age))]
+}
+
 fn results(config: &ResultsConfig) -> Vec<Entry> {
     vec![
         set(&keys::MAX_EVENTS, count(config.max_events)),
         set(&keys::MAX_BYTES, size(config.max_bytes)),
         set(&keys::RETENTION, duration(config.retention)),
         set(&keys::MAX_ENDED, count(config.max_ended)),
+        set(&keys::OVERFLOW, string(OVERFLOWS.word(config.overflow))),
+        set(&keys::MAX_STALL, duration(config.max_stall)),
     ]
 }
 
 fn kind(config: &KindConfig) -> Vec<Entry> {
-    let timeout = config.timeout.map_or("none".to_owned(), show_duration);
     let env = config.env.clone().into_iter();
     let env = env.map(|(name, value)| (name, value.into())).collect();
     vec![
@@ -112,16 +154,22 @@ fn kind(config: &KindConfig) -> Vec<Entry> {
         set(&keys::ENV, toml::Value::Table(env).to_string()),
         set(&keys::PASS_ENV, strings(&config.pass_env)),
         (&keys::USER, config.user.as_deref().map(string)),
-        set(&keys::TRANSPORT, string(show_transport(config.transport))),
+        set(&keys::TRANSPORT, string(TRANSPORTS.word(config.transport))),
         set(&keys::START_TIMEOUT, duration(config.start_timeout)),
         set(&keys::CONNECT_TIMEOUT, duration(config.connect_timeout)),
-        set(&keys::TIMEOUT, string(timeout)),
+        set(&keys::TIMEOUT, duration_or_none(config.timeout)),
+        set(&keys::QUEUE_TIMEOUT, duration_or_none(config.queue_timeout)),
         set(&keys::CANCEL_GRACE, duration(config.cancel_grace)),
         set(&keys::TERM_GRACE, duration(config.term_grace)),
         set(&keys::IDLE_AFTER, duration(config.idle_after)),
         set(&keys::MAX_LINE_BYTES, size(config.max_line_bytes)),
         set(&keys::RESTART_BACKOFF, duration(config.restart_backoff)),
         set(&keys::RESTART_BACKOFF_MAX, duration(config.restart_backoff_max)),
+        set(&keys::CIRCUIT_FAILURES, count(config.circuit_failures)),
+        set(&keys::MAX_FAILURES, count(config.max_failures.map_or(0, NonZeroU32::get))),
+        set(&keys::HEARTBEAT_WARNING, duration(config.heartbeat_warning)),
+        set(&keys::HEARTBEAT_TIMEOUT, duration(config.heartbeat_timeout)),
+        set(&keys::PING_INTERVAL, duration(config.ping_interval)),
     ]
 }
 
@@ -131,6 +179,20 @@ fn set(key: &'static Key, value: String) -> Entry {
 
 fn string(text: impl Into<String>) -> String {
     toml::Value::String(text.into()).to_string()
+}
+
+/// A name as a part of a header. The quotes of a value would not do: those may span lines.
+fn bare_or_quoted(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.chars().all(bare) {
+        return name.to_owned();
+    }
+    let escaped = name.chars().map(|c| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04X}", u32::from(c)),
+        c => c.to_string(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
 /// An array of strings in TOML.
@@ -145,6 +207,10 @@ fn path(path: Option<&Path>) -> Option<String> {
 
 fn duration(duration: Duration) -> String {
     string(show_duration(duration))
+}
+
+fn duration_or_none(time: Option<Duration>) -> String {
+    time.map_or_else(|| string("none"), duration)
 }
 
 fn size(bytes: u64) -> String {

@@ -1,10 +1,14 @@
 //! Which known name somebody meant who wrote an unknown one, and how a stranger's text is quoted.
 
-use super::keys::{self, Section};
+use super::keys;
 use super::problem::{Hint, Problem};
+use super::section::Section;
 
 /// Longer text is cut when quoted, so that a mistake stays one readable line.
 const MOST_QUOTED: usize = 60;
+
+/// Of more things than these the rest is only counted in a mistake.
+const MOST_LISTED: usize = 8;
 
 /// Longer names are not compared with others: the time for that grows with the square of their
 /// length.
@@ -22,6 +26,13 @@ pub(super) fn quote(text: &str) -> String {
 pub(super) fn segment(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.len() <= MOST_QUOTED && name.chars().all(plain) { name.to_owned() } else { quote(name) }
+}
+
+/// The first of `parts`, as many as fit a readable line, and how many more there are.
+pub(super) fn first_few(parts: impl ExactSizeIterator<Item = String>) -> String {
+    let more = parts.len().saturating_sub(MOST_LISTED);
+    let more = (more > 0).then(|| format!("{more} more"));
+    parts.take(MOST_LISTED).chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// The candidate that `name` is most likely a misspelling of: one letter in three may differ, but
@@ -44,9 +55,10 @@ pub(super) fn unknown_key(section: Section, name: &str) -> Problem {
     if keys::unsupported(section).any(|key| key == name) {
         return Problem::NotSupported(name.to_owned());
     }
-    let known: Vec<_> = keys::of(section).map(|key| key.name).collect();
-    Problem::UnknownKey(if let Some(home) = keys::home_of(name) {
-        Hint::BelongsIn(home)
+    let known: Vec<_> = keys::of(section).map(|key| key.name).chain(section.inner_tables()).collect();
+    let homes = keys::homes_of(name);
+    Problem::UnknownKey(if !homes.is_empty() {
+        Hint::BelongsIn(homes)
     } else if let Some(meant) = closest(name, known.iter().copied()) {
         Hint::DidYouMean(meant.to_owned())
     } else {
@@ -56,12 +68,10 @@ pub(super) fn unknown_key(section: Section, name: &str) -> Problem {
 
 /// What is wrong with a section that does not exist.
 pub(super) fn unknown_section(name: &str) -> Problem {
-    if keys::UNSUPPORTED_SECTIONS.contains(&name) {
-        return Problem::NotSupported(name.to_owned());
-    }
     let known = Section::ALL.map(Section::header);
-    if let Some(home) = keys::home_of(name) {
-        return Problem::UnknownKey(Hint::BelongsIn(home));
+    let homes = keys::homes_of(name);
+    if !homes.is_empty() {
+        return Problem::UnknownKey(Hint::BelongsIn(homes));
     }
     Problem::UnknownSection(match closest(name, Section::ALL.map(Section::table)) {
         Some(meant) => Hint::DidYouMean(meant.to_owned()),

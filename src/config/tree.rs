@@ -57,6 +57,14 @@ impl Table {
         self.fields.iter().find(|field| field.name == name)
     }
 
+    /// The table called `name`, if there is one.
+    pub(super) fn table(&self, name: &str) -> Option<&Table> {
+        match &self.get(name)?.node.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
     /// Sets `name` to `node`, whatever it was before.
     pub(super) fn set(&mut self, name: &str, node: Node) {
         match self.fields.iter_mut().find(|field| field.name == name) {

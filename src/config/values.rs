@@ -1,5 +1,6 @@
 //! What each kind of value looks like in TOML: how it is read, and how it is written.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::model::{Listen, Transport};
+use super::model::Listen;
 use super::problem::Problem;
 use super::suggest::quote;
 use super::tree::{Node, Value};
@@ -23,6 +24,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(super) const ANY_DURATION: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
 /// For a wait that there must be.
 pub(super) const SOME_DURATION: RangeInclusive<Duration> = SHORTEST..=LONGEST;
+/// For a wait of which half must still be one.
+pub(super) const HALVABLE_DURATION: RangeInclusive<Duration> = Duration::from_millis(2)..=LONGEST;
 
 /// A Unix socket's path has room for 108 bytes, the last of them a NUL.
 const MOST_SOCKET_PATH: usize = 107;
@@ -48,23 +51,33 @@ fn within<T: PartialOrd>(value: T, range: &RangeInclusive<T>, show: impl Fn(&T) 
 
 /// A string that a process can be given: not empty, and without NUL.
 pub(super) fn text(node: &Node) -> Result<String, Problem> {
-    match argument(node)? {
-        text if text.is_empty() => Err(Problem::Empty),
-        text => Ok(text),
+    let text = string(node, "a string")?;
+    check_text(text).map(|()| text.to_owned())
+}
+
+/// Fails if `text` is empty or has a NUL.
+pub(super) fn check_text(text: &str) -> Result<(), Problem> {
+    if text.is_empty() {
+        return Err(Problem::Empty);
     }
+    check_argument(text)
 }
 
 /// A string that may be empty, but has no NUL.
 pub(super) fn argument(node: &Node) -> Result<String, Problem> {
     let text = string(node, "a string")?;
-    if text.contains('\0') {
-        return Err(Problem::Nul);
-    }
-    Ok(text.to_owned())
+    check_argument(text).map(|()| text.to_owned())
+}
+
+fn check_argument(text: &str) -> Result<(), Problem> {
+    if text.contains('\0') { Err(Problem::Nul) } else { Ok(()) }
 }
 
 /// A whole number in `range`.
-pub(super) fn count(range: RangeInclusive<usize>) -> impl Fn(&Node) -> Result<usize, Problem> + Clone {
+pub(super) fn count<T>(range: RangeInclusive<T>) -> impl Fn(&Node) -> Result<T, Problem>
+where
+    T: TryFrom<i64> + PartialOrd + Display,
+{
     move |node| {
         let Value::Integer(number) = node.value else {
             return Err(wrong_type(node, "a whole number, without quotes"));
@@ -75,7 +88,7 @@ pub(super) fn count(range: RangeInclusive<usize>) -> impl Fn(&Node) -> Result<us
             got: number.map_or("beyond 64 bits".to_owned(), |number| number.to_string()),
         };
         number
-            .and_then(|number| usize::try_from(number).ok())
+            .and_then(|number| T::try_from(number).ok())
             .filter(|number| range.contains(number))
             .ok_or_else(out_of_range)
     }
@@ -192,15 +205,6 @@ pub(super) fn path(base: &Path) -> impl Fn(&Node) -> Result<PathBuf, Problem> {
     }
 }
 
-/// "socket" or "stdio".
-pub(super) fn transport(node: &Node) -> Result<Transport, Problem> {
-    match string(node, "\"socket\" or \"stdio\"")? {
-        "socket" => Ok(Transport::Socket),
-        "stdio" => Ok(Transport::Stdio),
-        other => Err(Problem::NotAChoice { text: quote(other), choices: "\"socket\", \"stdio\"" }),
-    }
-}
-
 /// The form of a user's name; whether there is such a user is for the launcher to find out.
 pub(super) fn user(node: &Node) -> Result<String, Problem> {
     let name = string(node, "a Unix user name")?;
@@ -242,12 +246,5 @@ pub(super) fn show_listen(listen: &Listen) -> String {
             let path = path.to_string_lossy();
             if path.contains('/') && !path.starts_with("unix:") { path.into_owned() } else { format!("unix:{path}") }
         }
-    }
-}
-
-pub(super) fn show_transport(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Socket => "socket",
-        Transport::Stdio => "stdio",
     }
 }

@@ -206,8 +206,11 @@ impl Certificate {
     /// The whole story in a sentence that a person can act on.
     #[must_use]
     pub fn summary(&self) -> String {
-        let what = self.detail.clone().unwrap_or_else(|| self.exit.to_string());
         let age = self.uptime.as_secs_f64();
+        let what = match &self.detail {
+            Some(detail) => format!("{detail}; it had lived {age:.1} s"),
+            None => format!("{} after {age:.1} s", self.exit),
+        };
         let peak = self.peak_rss.map(|peak| format!(", {} peak", bytesize::ByteSize::b(peak).display().iec()));
         let purpose = (!self.cause.is_failure()).then(|| format!("; stopped on purpose: {}", self.cause));
         let words = match self.last_words() {
@@ -215,7 +218,7 @@ impl Certificate {
             None => "it left no last words on stderr".to_owned(),
         };
         format!(
-            "worker {} ({}) {what} after {age:.1} s{}{}; {words}",
+            "worker {} ({}) {what}{}{}; {words}",
             self.worker,
             self.kind,
             peak.unwrap_or_default(),

@@ -17,6 +17,8 @@ use crate::{
 
 use super::Inner;
 
+const CUT_SHORT: &str = "the server stopped before the query ended";
+
 impl Inner {
     /// Starts waiting queries of a kind for as long as there are ready workers. Whoever makes a query wait or a
     /// worker ready calls this; no task stands in between.
@@ -67,8 +69,9 @@ impl Host for Inner {
             return;
         };
         if let Outcome::Error(failure) = &outcome
-            && failure.reason != FailureReason::Reported
+            && failure.reason == FailureReason::TimedOut
         {
+            // A death is in the log already, with its certificate.
             warn!("query failed: {}", failure.message);
         }
         if matches!(&outcome, Outcome::Error(failure) if failure.reason == FailureReason::Shutdown) {
@@ -98,14 +101,14 @@ fn outcome(conclusion: Conclusion) -> Option<Outcome> {
             Outcome::Error(Box::new(failure))
         }
         Conclusion::Died(certificate) => Outcome::Error(Box::new(died(certificate))),
+        Conclusion::CutShort => Outcome::Error(Box::new(Failure::new(FailureReason::Shutdown, CUT_SHORT))),
         Conclusion::LeaseLost => return None,
     })
 }
 
 fn died(certificate: Arc<Certificate>) -> Failure {
     if certificate.cause == DeathCause::Shutdown {
-        let message = "the server stopped before the query ended";
-        return Failure::new(FailureReason::Shutdown, message).with_certificate(certificate);
+        return Failure::new(FailureReason::Shutdown, CUT_SHORT).with_certificate(certificate);
     }
     Failure::new(FailureReason::WorkerDied, certificate.summary()).with_certificate(certificate)
 }

@@ -8,7 +8,7 @@ use crate::{
     state::{Occupancy, PoolLifecycle, State, WorkerState},
 };
 
-use super::{Inner, Pool};
+use super::{Inner, Pool, kinds::Trouble};
 
 #[derive(Debug, Clone)]
 pub struct Health {
@@ -38,14 +38,13 @@ impl Pool {
         let inner = &self.inner;
         let lifecycle = inner.lifecycle.get();
         let kinds: Vec<KindHealth> = (0..inner.kinds.len()).map(|kind| inner.kind_health(kind)).collect();
-        let admitting = matches!(lifecycle, PoolLifecycle::Initializing | PoolLifecycle::Ready);
         let mut reasons = Vec::new();
-        if !admitting {
+        if !is_admitting(lifecycle) {
             reasons.push(format!("the server is {lifecycle} and takes no more queries"));
         }
         reasons.extend(kinds.iter().filter_map(|kind| kind.reason.clone()));
         Health {
-            serving: admitting && kinds.iter().any(|kind| kind.reason.is_none()),
+            serving: is_admitting(lifecycle) && kinds.iter().any(|kind| kind.reason.is_none()),
             reasons,
             lifecycle,
             occupancy: inner.occupancy(),
@@ -61,19 +60,20 @@ impl Health {
     pub fn of_kind(mut self, name: &str) -> Option<Self> {
         self.kinds.retain(|kind| *kind.kind.name == *name);
         let reason = self.kinds.first()?.reason.clone();
-        if self.is_admitting() {
+        if is_admitting(self.lifecycle) {
             self.reasons.clear();
         } else {
             self.reasons.truncate(1);
         }
-        self.serving = self.is_admitting() && reason.is_none();
+        self.serving = is_admitting(self.lifecycle) && reason.is_none();
         self.reasons.extend(reason);
         Some(self)
     }
+}
 
-    fn is_admitting(&self) -> bool {
-        matches!(self.lifecycle, PoolLifecycle::Initializing | PoolLifecycle::Ready)
-    }
+/// Whether new queries are taken.
+pub(super) fn is_admitting(lifecycle: PoolLifecycle) -> bool {
+    matches!(lifecycle, PoolLifecycle::Initializing | PoolLifecycle::Ready)
 }
 
 impl Inner {
@@ -85,9 +85,9 @@ impl Inner {
         let trouble = kind.trouble.lock();
         let healthy = states.iter().any(|state| state.is_healthy());
         // A kind that keeps no worker waiting starts one for the first query.
-        let on_demand = kind.config.min == 0 && trouble.failed_starts == 0;
-        let reason = (!healthy && !on_demand)
-            .then(|| explain(&kind.config.name, &states, trouble.failed_starts, trouble.last_failure.as_deref()));
+        let room = self.data.count() < self.config.pool.max_workers.get();
+        let on_demand = kind.config.min == 0 && trouble.failed_starts == 0 && room;
+        let reason = (!healthy && !on_demand).then(|| explain(&kind.config.name, &states, &trouble));
         KindHealth {
             kind: kind.config.clone(),
             reason,
@@ -98,13 +98,14 @@ impl Inner {
     }
 }
 
-fn explain(kind: &str, states: &[WorkerState], failed_starts: u32, last: Option<&Certificate>) -> String {
+fn explain(kind: &str, states: &[WorkerState], trouble: &Trouble) -> String {
     let starting = states.iter().filter(|state| matches!(state, WorkerState::Spawning | WorkerState::Loading)).count();
-    match (failed_starts, last) {
-        (1.., Some(last)) => {
-            format!("kind {kind} has no worker: the last {failed_starts} starts failed; {}", last.summary())
+    match (trouble.failed_starts, &trouble.last_failure) {
+        (1, Some(last)) => format!("kind {kind} has no worker: the last start failed; {}", last.summary()),
+        (failed @ 2.., Some(last)) => {
+            format!("kind {kind} has no worker: the last {failed} starts failed; {}", last.summary())
         }
         _ if starting > 0 => format!("kind {kind} has no worker yet: {starting} starting"),
-        _ => format!("kind {kind} has no worker"),
+        _ => format!("kind {kind} has no worker, and the pool has no room for one (pool.max_workers)"),
     }
 }

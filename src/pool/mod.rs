@@ -127,9 +127,12 @@ impl Pool {
     /// Builds the pool and the supervisor that brings it to life when it is run.
     pub fn new(parts: Parts) -> io::Result<(Self, Supervisor)> {
         let Parts { config, broker, metrics, launcher, environments } = parts;
-        let base = config.pool.socket_dir.clone().unwrap_or_else(std::env::temp_dir);
+        let base = config.pool.socket_dir();
         let sockets = Arc::new(SocketDir::create(&base).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot make a directory for sockets in {}: {error}", base.display()))
+            io::Error::new(
+                error.kind(),
+                format!("cannot make a directory for sockets in {} (pool.socket_dir): {error}", base.display()),
+            )
         })?);
         let spawner = Spawner::new(launcher)?;
         let kinds: Vec<Kind> = config
@@ -158,7 +161,7 @@ impl Pool {
     /// Accepts a query and gives it to a ready worker at once if there is one.
     pub async fn submit(&self, request: Request) -> Result<Accepted, RequestError> {
         let lifecycle = self.inner.lifecycle.get();
-        if !matches!(lifecycle, PoolLifecycle::Initializing | PoolLifecycle::Ready) {
+        if !health::is_admitting(lifecycle) {
             return Err(RequestError::NotAdmitting(lifecycle));
         }
         let kind = self.inner.route(request.kind.as_deref(), request.spec.query_type.as_deref())?;
@@ -212,7 +215,9 @@ impl Pool {
     pub fn render_metrics(&self) -> String {
         let metrics = &self.inner.metrics;
         for kind in &self.inner.kinds {
-            metrics.set_workers(&kind.config.name, &kind.metrics);
+            let workers = self.inner.data.all_of_kind(&kind.config.name);
+            let states: Vec<WorkerState> = workers.iter().map(|worker| worker.state()).collect();
+            metrics.set_workers(&kind.config.name, &states);
         }
         metrics.set_queries(&self.inner.broker.counts());
         metrics.render()

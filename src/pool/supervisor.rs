@@ -131,7 +131,7 @@ impl Supervisor {
         };
         let Some(worker) = self.ids.remove(&task).and_then(|id| self.inner.data.remove(id)) else { return };
         let Some(certificate) = certificate else { return };
-        worker.metrics.worker_left(worker.state(), certificate.cause);
+        worker.metrics.worker_ended(certificate.cause);
         self.inner.kinds[self.inner.kind_of(&worker)].ended(&certificate, Instant::now());
         self.inner.remember(Obituary { worker: worker.snapshot(), history: worker.history(), certificate });
     }

@@ -13,6 +13,7 @@ use super::{
     Conclusion, Host, PoolWorker, SocketDir, Spawner,
     connection::Connection,
     end::End,
+    launch::LaunchFailure,
     output::Drains,
     process::Process,
     serve::{Running, Why},
@@ -61,7 +62,7 @@ impl Driver {
         self.connection = None;
         let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
         let stderr = std::mem::replace(&mut self.drains, Drains::new()).finish().await;
-        let certificate = Arc::new(self.certify(end, exit, stderr, started));
+        let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         log_end(&certificate);
         if let Some(running) = self.running.take() {
             let conclusion = conclude_by_end(&running, &certificate, rung);
@@ -79,7 +80,7 @@ impl Driver {
         self.pick_up();
     }
 
-    fn certify(&self, end: End, exit: Exit, stderr_tail: String, started: Instant) -> Certificate {
+    fn certify(&self, end: End, exit: Exit, stderr: &str, started: Instant) -> Certificate {
         let snapshot = self.worker.snapshot();
         let program = self.worker.kind.command.first().map_or("", String::as_str);
         Certificate {
@@ -88,12 +89,12 @@ impl Driver {
             pid: snapshot.pid,
             cause: end.cause,
             exit,
-            detail: end.story.tell(exit, &stderr_tail, program),
+            detail: end.story.tell(exit, stderr, program),
             query: snapshot.query,
             uptime: started.elapsed(),
             queries_processed: snapshot.queries_processed,
             peak_rss: snapshot.peak_rss,
-            stderr_tail,
+            stderr_tail: LaunchFailure::strip(stderr),
             at: SystemTime::now(),
         }
     }

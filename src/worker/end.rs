@@ -24,6 +24,8 @@ pub(super) struct End {
 pub(super) enum Story {
     /// The exit status says it all.
     Exit,
+    /// The exit status, and what was wrong with the last thing it said.
+    ExitAnd(String),
     Told(String),
     /// It exited before it had come this far.
     ExitedBefore(Milestone),
@@ -93,7 +95,7 @@ impl StartFailure {
         let message = failure.message.clone();
         let program = program.to_owned();
         match (failure.stage, failure.errno) {
-            (Stage::Execute, _) if failure.blames_interpreter(&program) => Self::NoInterpreter { program },
+            (Stage::Interpreter, _) => Self::NoInterpreter { program },
             (Stage::Execute, Some(libc::ENOENT)) => Self::NotFound { program },
             (Stage::Execute, _) => Self::NotExecutable { program, message },
             (Stage::Directory, _) => Self::Directory { message },
@@ -104,8 +106,10 @@ impl StartFailure {
 }
 
 impl End {
-    pub(super) fn crash() -> Self {
-        Self { cause: DeathCause::Crash, story: Story::Exit, farewell: Farewell::None }
+    /// `last_words` is what was wrong with the last thing it said, if anything was.
+    pub(super) fn crash(last_words: Option<&ProtocolError>) -> Self {
+        let story = last_words.map_or(Story::Exit, |error| Story::ExitAnd(error.to_string()));
+        Self { cause: DeathCause::Crash, story, farewell: Farewell::None }
     }
 
     pub(super) fn disconnected() -> Self {
@@ -142,6 +146,7 @@ impl Story {
     pub(super) fn tell(self, exit: Exit, stderr: &str, program: &str) -> Option<String> {
         match self {
             Self::Exit => None,
+            Self::ExitAnd(text) => Some(format!("{exit}; {text}")),
             Self::Told(text) => Some(text),
             Self::Start(failure) => Some(failure.to_string()),
             Self::ExitedBefore(before) => {

@@ -50,6 +50,7 @@ pub(super) enum Stage {
     User,
     Descriptors,
     Execute,
+    Interpreter,
 }
 
 /// Runs the launcher. Comes back only if the worker's command could not be executed.
@@ -83,7 +84,9 @@ fn attempt(plan: Option<String>) -> Result<std::convert::Infallible, LaunchFailu
     let (program, arguments) =
         plan.command.split_first().ok_or_else(|| LaunchFailure::said(Stage::Plan, "the command is empty"))?;
     let error = Command::new(program).args(arguments).exec();
-    Err(LaunchFailure::io(Stage::Execute, &error))
+    // The kernel says "no such file" of a script that is there, too, if its interpreter is not.
+    let script = error.kind() == io::ErrorKind::NotFound && program.contains('/') && fs::metadata(program).is_ok();
+    Err(LaunchFailure::io(if script { Stage::Interpreter } else { Stage::Execute }, &error))
 }
 
 /// Asks the kernel to kill us when the server's spawning thread ends, and checks that it has not ended already.
@@ -120,14 +123,14 @@ impl LaunchFailure {
         Self { stage, errno: None, message: message.to_owned() }
     }
 
+    /// What the child itself wrote, without the launcher's report.
+    pub(super) fn strip(stderr: &str) -> String {
+        stderr.split_inclusive('\n').filter(|line| !line.starts_with(REPORT_PREFIX)).collect()
+    }
+
     /// Finds the launcher's report in what the child wrote to stderr.
     pub(super) fn find(stderr: &str) -> Option<Self> {
         let line = stderr.lines().find_map(|line| line.strip_prefix(REPORT_PREFIX))?;
         serde_json::from_str(line).ok()
-    }
-
-    /// Whether the command is a script whose interpreter is missing: the kernel says "no such file" of the script.
-    pub(super) fn blames_interpreter(&self, program: &str) -> bool {
-        self.errno == Some(libc::ENOENT) && fs::metadata(program).is_ok()
     }
 }

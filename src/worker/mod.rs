@@ -4,6 +4,7 @@ mod connection;
 mod descriptors;
 mod driver;
 mod end;
+mod guard;
 mod launch;
 mod outbox;
 mod output;
@@ -25,6 +26,7 @@ use crate::{
 };
 
 pub use driver::{Surroundings, run};
+pub use guard::{GUARD_ARGUMENT, guard};
 pub use launch::{LAUNCH_ARGUMENT, launch};
 pub use pool_worker::{Introduction, PoolWorker, Snapshot, StopMode};
 pub use process::Spawner;
@@ -61,6 +63,8 @@ pub enum Conclusion {
     },
     /// The worker ended under it, by itself or because the server stops.
     Died(Arc<Certificate>),
+    /// The worker let go of it because the server stops.
+    CutShort,
     /// Another replica runs it now.
     LeaseLost,
 }

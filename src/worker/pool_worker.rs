@@ -48,6 +48,8 @@ struct Inner {
     /// Started, but not yet taken over by the driver.
     handover: Option<Task>,
     intent: Option<Intent>,
+    /// It does not read what it is sent.
+    deaf: bool,
     dispatched: u64,
     queries_processed: u64,
     last_activity: Instant,
@@ -109,7 +111,6 @@ impl PoolWorker {
     #[must_use]
     pub fn new(id: WorkerId, kind: Arc<KindConfig>, metrics: Arc<KindMetrics>) -> Self {
         let now = Instant::now();
-        metrics.worker_entered(WorkerState::Spawning);
         Self {
             id,
             kind,
@@ -124,6 +125,7 @@ impl PoolWorker {
                 current_task: None,
                 handover: None,
                 intent: None,
+                deaf: false,
                 dispatched: 0,
                 queries_processed: 0,
                 last_activity: now,
@@ -203,7 +205,9 @@ impl PoolWorker {
         }
         .encode(&mut line);
         if outbox.send(&line).is_err() {
-            // The worker is gone and its driver is about to find out: no reason for the query to suffer.
+            // The worker is gone, or has closed its ears: no reason for the query to suffer.
+            inner.deaf = true;
+            self.attention.notify_one();
             return Err(claim);
         }
         // The driver looks for the task after every wake, and takes this lock to do so: it cannot read an answer
@@ -271,6 +275,11 @@ impl PoolWorker {
 
     pub(super) fn intent(&self) -> Option<Intent> {
         self.lock.lock().intent
+    }
+
+    /// Whether it was found not to read what it is sent.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.lock.lock().deaf
     }
 
     pub(super) fn take_over(&self) -> Option<Task> {

@@ -8,18 +8,24 @@ use std::{
     },
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use tokio::{io::unix::AsyncFd, net::unix::pipe, sync::oneshot, time::timeout};
+use tokio::{
+    io::unix::AsyncFd,
+    net::unix::pipe,
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 
 use crate::model::Exit;
 
 use super::{
     descriptors,
+    guard::Guardian,
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
 };
 
@@ -30,8 +36,9 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// to the thread that started it.
 #[derive(Debug, Clone)]
 pub struct Spawner {
-    requests: mpsc::SyncSender<Request>,
+    requests: mpsc::Sender<Request>,
     launcher: PathBuf,
+    guardian: Arc<Guardian>,
 }
 
 struct Request {
@@ -57,6 +64,7 @@ pub(super) struct Process {
     child: Option<Child>,
     pid: Pid,
     exit_watch: AsyncFd<OwnedFd>,
+    guardian: Arc<Guardian>,
 }
 
 /// The pipes to be drained.
@@ -69,9 +77,9 @@ pub(super) struct Pipes {
 impl Spawner {
     /// `launcher` is our own binary.
     pub fn new(launcher: PathBuf) -> io::Result<Self> {
-        let (requests, inbox) = mpsc::sync_channel::<Request>(64);
+        let (requests, mut inbox) = mpsc::channel::<Request>(64);
         thread::Builder::new().name("remuda-spawn".to_owned()).spawn(move || {
-            for Request { mut command, reply } in inbox {
+            while let Some(Request { mut command, reply }) = inbox.blocking_recv() {
                 if let Err(Ok(mut orphan)) = reply.send(command.spawn()) {
                     // Nobody waits for it any more.
                     let _ = orphan.kill();
@@ -79,17 +87,16 @@ impl Spawner {
                 }
             }
         })?;
-        Ok(Self { requests, launcher })
+        let guardian = Arc::new(Guardian::start(&launcher)?);
+        Ok(Self { requests, launcher, guardian })
     }
 
     pub(super) async fn spawn(&self, start: Start) -> io::Result<(Process, Pipes)> {
         let (reply, answer) = oneshot::channel();
         let request = Request { command: self.command(start)?, reply };
-        self.requests
-            .try_send(request)
-            .map_err(|error| io::Error::other(format!("too many spawns at once: {error}")))?;
+        self.requests.send(request).await.map_err(io::Error::other)?;
         let child = answer.await.map_err(io::Error::other)??;
-        Process::adopt(child)
+        Process::adopt(child, self.guardian.clone())
     }
 
     fn command(&self, start: Start) -> io::Result<Command> {
@@ -116,7 +123,7 @@ impl Spawner {
 }
 
 impl Process {
-    fn adopt(mut child: Child) -> io::Result<(Self, Pipes)> {
+    fn adopt(mut child: Child, guardian: Arc<Guardian>) -> io::Result<(Self, Pipes)> {
         let stdout = child.stdout.take().map(OwnedFd::from);
         let stderr = child.stderr.take().map(OwnedFd::from);
         let pid = Pid::from_child(&child);
@@ -129,7 +136,8 @@ impl Process {
                 return Err(error);
             }
         };
-        let process = Self { child: Some(child), pid, exit_watch };
+        guardian.watch(child.id());
+        let process = Self { child: Some(child), pid, exit_watch, guardian };
         let pipes = Pipes {
             stdout: stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
             stderr: stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
@@ -167,6 +175,8 @@ impl Process {
         if timeout(KILL_WAIT, self.exit_watch.readable()).await.is_err() {
             return Exit::Unknown;
         }
+        // Before the reaping, after which the group's id may become another's.
+        self.guardian.release(child.id());
         let exit = child.wait().into();
         self.child = None;
         exit

@@ -148,12 +148,13 @@ impl Driver {
 
     async fn handle(&mut self, wake: Wake) -> Result<(), End> {
         match wake {
+            Wake::Attention if self.worker.is_deaf() => return Err(self.closed().await),
             Wake::Attention | Wake::Order(Order::Run) => {}
             Wake::Order(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
             Wake::Order(Order::Lost) => self.let_go(Why::Lost, "the query runs elsewhere"),
             Wake::Deadline => return self.out_of_time(),
             Wake::Measure => self.measure(),
-            Wake::Bytes(Fill::Data) => return self.harvest().await,
+            Wake::Bytes(Fill::Data) => return self.harvest().await.map_err(|error| End::protocol(&error)),
             Wake::Bytes(Fill::End) => return Err(self.closed().await),
             Wake::Exited => return Err(self.exited().await),
         }
@@ -200,14 +201,15 @@ impl Driver {
     }
 
     /// Works through the lines that have arrived.
-    async fn harvest(&mut self) -> Result<(), End> {
+    async fn harvest(&mut self) -> Result<(), ProtocolError> {
         self.pick_up();
         loop {
-            let harvest = self.gather().map_err(|error| End::protocol(&error))?;
-            match harvest.verdict {
-                Some(verdict) => self.conclude(harvest.outputs, verdict).await,
-                None => return self.append(harvest.outputs).await,
-            }
+            let harvest = self.gather()?;
+            let Some(verdict) = harvest.verdict else {
+                self.append(harvest.outputs).await;
+                return Ok(());
+            };
+            self.conclude(harvest.outputs, verdict).await;
         }
     }
 
@@ -231,12 +233,11 @@ impl Driver {
         Ok(harvest)
     }
 
-    async fn append(&mut self, outputs: Vec<Output>) -> Result<(), End> {
-        let Some(running) = &mut self.running else { return Ok(()) };
+    async fn append(&mut self, outputs: Vec<Output>) {
+        let Some(running) = &mut self.running else { return };
         if !outputs.is_empty() && running.lease.append(outputs).await.is_err() {
             self.let_go(Why::Lost, "the query runs elsewhere");
         }
-        Ok(())
     }
 
     /// The worker ended its query by itself; it can take the next one.
@@ -249,7 +250,9 @@ impl Driver {
             }
             (Some(Why::Lost), _) => Conclusion::LeaseLost,
             (Some(Why::Stop) | None, Verdict::Complete(result)) => Conclusion::Complete { result },
-            (Some(Why::Stop) | None, Verdict::Error(failure)) => Conclusion::Reported(failure),
+            // Whatever error it gives, it gives because it was told to stop.
+            (Some(Why::Stop), Verdict::Error(_)) => Conclusion::CutShort,
+            (None, Verdict::Error(failure)) => Conclusion::Reported(failure),
         };
         self.host.conclude(running.lease, outputs, conclusion).instrument(running.span).await;
         if self.worker.finish_task() {
@@ -264,7 +267,8 @@ impl Driver {
         let connection = self.connection.as_ref().expect("a worker in service is connected");
         let process = self.process.as_ref().expect("a worker in service has a process");
         if timeout(EXIT_AFTER_CLOSE, process.ended()).await.is_ok() {
-            return self.end_by_exit();
+            let unfinished = connection.finish().err();
+            return self.end_by_exit(unfinished.as_ref());
         }
         match connection.finish() {
             Err(error) => End::protocol(&error),
@@ -280,14 +284,15 @@ impl Driver {
             let connection = self.connection.as_mut().expect("a worker in service is connected");
             match tokio::time::timeout_at(deadline, connection.fill()).await {
                 Ok(Fill::Data) => {
-                    if self.harvest().await.is_err() {
-                        break;
+                    if let Err(error) = self.harvest().await {
+                        return self.end_by_exit(Some(&error));
                     }
                 }
                 Ok(Fill::End) | Err(_) => break,
             }
         }
-        self.end_by_exit()
+        let unfinished = self.connection.as_ref().and_then(|connection| connection.finish().err());
+        self.end_by_exit(unfinished.as_ref())
     }
 
     /// Nothing is dispatched to a worker that is known to be gone, whatever it still has to say.
@@ -298,12 +303,12 @@ impl Driver {
     }
 
     /// An exit that follows from what the worker was told is not a crash.
-    fn end_by_exit(&self) -> End {
+    fn end_by_exit(&self, last_words: Option<&ProtocolError>) -> End {
         let told = self.running.as_ref().and_then(|running| running.letting_go.as_ref());
         match (self.worker.intent(), told) {
             (Some(intent), _) => End::stopped(intent.cause, Farewell::None),
             (None, Some(letting_go)) => End::stopped(self.cause_of(&letting_go.why), Farewell::None),
-            (None, None) => End::crash(),
+            (None, None) => End::crash(last_words),
         }
     }
 }

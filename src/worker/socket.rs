@@ -1,13 +1,13 @@
 //! The private directory with the sockets that workers connect to.
 
 use std::{
-    fs::{self, DirBuilder, File, TryLockError},
+    fs::{self, DirBuilder, DirEntry, File},
     io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
-use nix::unistd::User;
+use nix::unistd::{Uid, User};
 use tokio::net::UnixListener;
 
 use crate::model::WorkerId;
@@ -71,22 +71,38 @@ impl Drop for WorkerSocket {
     }
 }
 
-/// A server that was killed could not clean up. Whatever cannot be read or removed is another user's.
+/// A server that was killed could not clean up. Only what certainly is such a leftover is removed.
 fn remove_leftovers(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
-        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if ours && is_left_over(&entry.path()) {
+        if is_left_over(&entry).unwrap_or(false) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-fn is_left_over(directory: &Path) -> bool {
-    match File::open(directory.join(LOCK)).map(|lock| lock.try_lock()) {
-        Ok(Ok(())) => true,
-        Ok(Err(TryLockError::WouldBlock | TryLockError::Error(_))) | Err(_) => false,
+/// Whether this is a directory of our making and our user's, whose server is gone.
+fn is_left_over(entry: &DirEntry) -> io::Result<bool> {
+    let name = entry.file_name();
+    let ours = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).is_some_and(is_suffix);
+    let metadata = entry.metadata()?;
+    if !ours || !metadata.is_dir() || metadata.uid() != Uid::effective().as_raw() {
+        return Ok(false);
     }
+    for inside in fs::read_dir(entry.path())? {
+        let name = inside?.file_name();
+        let expected = name.to_str().is_some_and(|name| name == LOCK || name.parse::<u64>().is_ok());
+        if !expected {
+            return Ok(false);
+        }
+    }
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let lock = File::options().read(true).custom_flags(flags).open(entry.path().join(LOCK))?;
+    Ok(lock.metadata()?.is_file() && lock.try_lock().is_ok())
+}
+
+fn is_suffix(text: &str) -> bool {
+    text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -109,12 +125,19 @@ mod tests {
     #[test]
     fn a_dead_servers_directory_is_removed_and_a_live_ones_is_kept() {
         let base = tempfile::tempdir().unwrap();
-        let leftover = base.path().join("remuda-dead");
+        let leftover = base.path().join("remuda-0123abcd");
         fs::create_dir(&leftover).unwrap();
         File::create(leftover.join(LOCK)).unwrap();
+        let others = ["remuda-project", "remuda-89abcdef"].map(|name| base.path().join(name));
+        for other in &others {
+            fs::create_dir(other).unwrap();
+            File::create(other.join(LOCK)).unwrap();
+            File::create(other.join("precious")).unwrap();
+        }
         let live = SocketDir::create(base.path()).unwrap();
         assert!(!leftover.exists());
         let _other = SocketDir::create(base.path()).unwrap();
         assert!(live.path.exists());
+        assert!(others.iter().all(|other| other.join("precious").exists()), "what is not ours is left alone");
     }
 }

@@ -38,10 +38,8 @@ impl Driver {
     pub(super) async fn start(&mut self) -> Result<(), End> {
         let begun = Instant::now();
         let kind = self.worker.kind.clone();
-        let door = self
-            .spawn()
-            .await
-            .map_err(|error| End::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() }))?;
+        let spawned = timeout_at(begun + kind.start_timeout, self.spawn()).await;
+        let door = spawned.map_err(io::Error::from).flatten().map_err(|error| setup_failed(&error))?;
         let stream = self.connect(door, begun + kind.connect_timeout).await?;
         self.adopt(stream);
         let introduction = self.await_ready(begun + kind.start_timeout).await?;
@@ -93,8 +91,7 @@ impl Driver {
     }
 
     async fn connect(&self, door: Door, deadline: Instant) -> Result<UnixStream, End> {
-        let setup =
-            |error: io::Error| End::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() });
+        let setup = |error: io::Error| setup_failed(&error);
         let socket = match door {
             Door::Socket(socket) => socket,
             Door::Stdio(stream) => {
@@ -109,7 +106,7 @@ impl Driver {
             biased;
             accepted = accept(&socket, process, &mut stranger) => return accepted.map_err(setup),
             () = process.ended() => return Err(End::exited_before(Milestone::Connected)),
-            cause = self.stop_requested() => return Err(End::stopped(cause, Farewell::Sigterm)),
+            cause = stop_requested(&self.worker) => return Err(End::stopped(cause, Farewell::Sigterm)),
             () = tokio::time::sleep_until(deadline) => {}
         }
         let failure = match stranger {
@@ -184,10 +181,10 @@ impl Driver {
             other => Err(ProtocolError::NotReady { frame_type: other.frame_type() }),
         }
     }
+}
 
-    async fn stop_requested(&self) -> DeathCause {
-        stop_requested(&self.worker).await
-    }
+fn setup_failed(error: &io::Error) -> End {
+    End::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() })
 }
 
 async fn stop_requested(worker: &super::PoolWorker) -> DeathCause {

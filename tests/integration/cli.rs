@@ -91,6 +91,10 @@ async fn every_ending_has_its_exit_code_and_its_words() {
         ),
         "{err}"
     );
+    let (code, _, err) = alone(&["--endpoint", "localhost", "health"]);
+    assert!(code == 2 && err.contains("it names no port"), "{code} {err}");
+    // A wrong endpoint in the environment concerns only those who need one.
+    assert!(remuda().args(["config", "example"]).env("REMUDA_ENDPOINT", "nonsense").output().unwrap().status.success());
     let (code, _, err) = run(&server, &["stream", "nobody"]);
     assert!(code == 1 && err.contains("query nobody is not known"), "{code} {err}");
 }

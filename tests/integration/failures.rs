@@ -13,7 +13,7 @@ fn reason_not_ready(server: &Server) -> String {
         let (code, body) = server.get("/readyz");
         let body: Value = serde_json::from_str(&body).unwrap();
         let reason = body["reasons"][0].as_str().unwrap_or_default().to_owned();
-        (code == 503 && reason.contains("starts failed")).then_some(reason)
+        (code == 503 && reason.contains("failed;")).then_some(reason)
     })
 }
 
@@ -38,6 +38,7 @@ async fn start_failure(config: &str, cause: DeathCause, text: &str) {
     assert!(certificate.summary.contains(text), "{:?} does not say {text:?}", certificate.summary);
     let reason = reason_not_ready(&server);
     assert!(reason.starts_with("kind k has no worker: the last "), "{reason}");
+    assert!(!reason.contains("remuda-launch"), "{reason}");
     assert!(reason.contains(text), "{reason:?} does not say {text:?}");
     let workers = server.worker_pids();
     assert!(workers.len() <= 1, "at most one start is tried at a time: {workers:?}");
@@ -88,12 +89,12 @@ async fn a_missing_directory_and_an_unknown_user_are_named() {
 #[tokio::test]
 async fn an_early_exit_tells_code_signal_and_last_words() {
     let early = r#"[{"stderr":"weights not found"},{"exit":7}]"#;
-    let text = "exited with code 7 before it connected after ";
+    let text = "exited with code 7 before it connected; it had lived ";
     start_failure(&fake_kind("k", &["--start", early], QUICK), DeathCause::StartFailed, text).await;
     let words = "its last words: weights not found";
     start_failure(&fake_kind("k", &["--start", early], QUICK), DeathCause::StartFailed, words).await;
     let killed = r#"["connect",{"signal":"KILL"}]"#;
-    let text = "was killed by SIGKILL before it was ready after ";
+    let text = "was killed by SIGKILL before it was ready; it had lived ";
     start_failure(&fake_kind("k", &["--start", killed], QUICK), DeathCause::StartFailed, text).await;
 }
 
@@ -115,9 +116,9 @@ async fn a_connection_from_outside_the_process_group_is_refused() {
 #[tokio::test]
 async fn a_broken_greeting_is_a_protocol_error() {
     for (start, text) in [
-        (r#"["connect",{"raw":"hello"}]"#, "broke the protocol: "),
-        (r#"["connect","heartbeat"]"#, "broke the protocol: "),
-        (r#"["connect",{"ready":{"protocol":9}}]"#, "broke the protocol: "),
+        (r#"["connect",{"raw":"hello"}]"#, "broke the protocol: invalid JSON at column 1"),
+        (r#"["connect","heartbeat"]"#, "heartbeat"),
+        (r#"["connect",{"ready":{"protocol":9}}]"#, "9"),
     ] {
         let server = Server::start(&fake_kind("k", &["--start", start], QUICK));
         let certificate = first_certificate(&server).await;
@@ -161,6 +162,8 @@ async fn half_a_line_and_a_closed_socket_have_causes_of_their_own() {
     let half = client.execute(query(&json!({"steps": ["half_line", {"exit": 4}]}))).await.error();
     let certificate = half.certificate.expect("a certificate");
     assert_eq!((certificate.cause(), certificate.exit_code), (DeathCause::Crash, Some(4)));
+    assert!(certificate.summary.contains("exited with code 4; "), "{}", certificate.summary);
+    assert!(certificate.summary.contains("{\"type\":\"mess"), "it quotes the half line: {}", certificate.summary);
     let closed = client.execute(query(&json!({"steps": ["close_socket", "hang_hard"]}))).await.error();
     assert!(closed.message.contains("closed its connection but lived on"), "{}", closed.message);
     assert_eq!(closed.certificate.expect("a certificate").cause(), DeathCause::Disconnected);

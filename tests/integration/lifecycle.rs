@@ -110,10 +110,89 @@ async fn a_second_signal_stops_at_once() {
     let workers = server.worker_pids();
     server.signal(Signal::SIGTERM);
     eventually("the drain to begin", || (server.get("/readyz").0 == 503).then_some(()));
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait().code(), Some(1));
+    // A signal that comes twice at once counts once, so it is repeated until it counts.
+    let status = eventually("the server to end", || {
+        server.signal(Signal::SIGTERM);
+        server.ended()
+    });
+    assert_eq!(status.code(), Some(1));
     assert!(workers.iter().all(|pid| !alive(*pid)));
     assert_eq!(server.leftovers().len(), 0);
+}
+
+#[tokio::test]
+async fn a_killed_server_leaves_nothing_of_a_wrapped_worker_either() {
+    let worker = env!("CARGO_BIN_EXE_fake-worker");
+    let mut server = Server::start(&format!("[kinds.k]\ncommand = [\"sh\", \"-c\", \"{worker}; :\"]\nmin = 1\n"));
+    all_ready(&server, "k", 1);
+    let mut client = server.client().await;
+    client.execute(query(&json!({"steps": ["grandchild", {"complete": 1}]}))).await;
+    let all = server.worker_pids();
+    assert_eq!(all.len(), 3, "the shell, the worker and its child");
+    server.signal(Signal::SIGKILL);
+    server.wait();
+    eventually("all of them to die", || all.iter().all(|pid| !alive(*pid)).then_some(()));
+}
+
+#[tokio::test]
+async fn a_query_that_politely_lets_go_at_the_end_of_the_drain_is_lost_all_the_same() {
+    let kind = fake_kind("k", &[], "min = 1\nmax = 1");
+    let mut server = Server::start(&format!("[pool]\ndrain_timeout = \"100ms\"\n{kind}"));
+    let mut client = server.client().await;
+    let id = client.submit(query(&json!({"steps": [{"message": 1}, "hang"]}))).await.unwrap();
+    let reading = tokio::spawn(async move { client.read_all(&id).await });
+    server.signal(Signal::SIGTERM);
+    let events = reading.await.unwrap();
+    assert_eq!(events.last(), Some(&TestEvent::Error("the server stopped before the query ended".to_owned())));
+    assert_eq!(server.wait().code(), Some(1));
+}
+
+#[tokio::test]
+async fn more_workers_than_are_started_at_a_time_all_come_up() {
+    let kind = fake_kind("k", &[], "min = 100\nmax = 100");
+    let server = Server::start(&format!("[pool]\nmax_workers = 100\n{kind}"));
+    all_ready(&server, "k", 100);
+    assert!(server.metric(r#"remuda_worker_exits_total{cause="start_failed",kind="k"}"#).abs() < f64::EPSILON);
+    assert_eq!(server.stop_cleanly().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_kind_without_room_for_a_worker_says_so() {
+    let full = fake_kind("a", &[], "min = 1\nmax = 1");
+    let starved = fake_kind("b", &[], "min = 0\nmax = 1");
+    let server = Server::start(&format!("[pool]\nmax_workers = 1\n{full}{starved}"));
+    all_ready(&server, "a", 1);
+    let mut client = server.client().await;
+    let health = client.health().await;
+    assert!(health.serving);
+    assert_eq!(health.reasons, ["kind b has no worker, and the pool has no room for one (pool.max_workers)"]);
+}
+
+#[tokio::test]
+async fn a_worker_without_queries_idles_and_still_serves() {
+    let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\nidle_after = \"50ms\""));
+    eventually("the worker to idle", || {
+        (server.metric(r#"remuda_workers{kind="k",state="idle"}"#) as u32 == 1).then_some(())
+    });
+    let mut client = server.client().await;
+    assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}));
+    assert_eq!(client.workers().await[0].worker_id, 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_as_soon_as_it_is_ready_is_not_replaced_in_a_hurry() {
+    let settings = "min = 1\nmax = 1\nrestart_backoff = \"10s\"\nrestart_backoff_max = \"10s\"";
+    let server = Server::start(&fake_kind("k", &["--idle", r#"[{"exit":1}]"#], settings));
+    let reason: Value = eventually("the crash to be known", || {
+        let (code, body) = server.get("/readyz");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        (code == 503 && body["reasons"][0].as_str()?.contains("the last start failed")).then_some(body)
+    });
+    assert!(reason["reasons"][0].as_str().unwrap().contains("exited with code 1"), "{reason}");
+    // Two ticks of the supervisor later there has still been one worker only.
+    let started = r#"remuda_worker_start_seconds_count{kind="k"}"#;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert_eq!(server.metric(started) as u32, 1);
 }
 
 #[tokio::test]

@@ -152,6 +152,10 @@ impl Entry {
         }
         record.holder = None;
         record.attempts -= 1;
+        record.worker = None;
+        if record.attempts == 0 {
+            record.started_at = None;
+        }
         if let Some(reason) = record.cancel.take() {
             self.end(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::Queued });
             return Released::Ended;
@@ -244,6 +248,12 @@ impl Entry {
         let record = self.record.lock();
         let events = record.log.read(from, READ_BATCH);
         (!events.is_empty() || record.state.is_terminal()).then_some(events)
+    }
+
+    /// The last event of an ended query.
+    pub(super) fn final_event(&self) -> Option<Event> {
+        let record = self.record.lock();
+        record.log.read(record.log.next().saturating_sub(1), 1).pop()
     }
 
     pub(super) fn info(&self) -> QueryInfo {

@@ -4,6 +4,9 @@ use std::{collections::VecDeque, time::SystemTime};
 
 use crate::model::{Event, EventBody};
 
+/// A read stops after this many bytes, so that a slow reader does not hold on to a whole log.
+const READ_BYTES: usize = 256 * 1024;
+
 /// How large one query's log may grow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogLimits {
@@ -55,7 +58,13 @@ impl Log {
         }
         let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
         if skip < self.events.len() {
-            out.extend(self.events.range(skip..).take(max).cloned());
+            let mut bytes = 0;
+            let small_enough = |event: &&Event| {
+                let fits = bytes < READ_BYTES;
+                bytes += event.body.weight();
+                fits
+            };
+            out.extend(self.events.range(skip..).take(max).take_while(small_enough).cloned());
         }
         out
     }

@@ -14,7 +14,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::{Duration, Instant},
 };
@@ -43,6 +46,8 @@ use tally::KindTally;
 
 /// How often the chores run when no deadline calls earlier.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
+
+const STOPPED: &str = "the server stopped before a worker was free";
 
 /// The bounds of what is kept.
 #[derive(Debug, Clone, Copy)]
@@ -142,7 +147,11 @@ impl Store {
         index.insert(&entry);
         drop(index);
         self.watch_deadline(&entry);
-        tally.queue.push(entry, tally.waiting());
+        tally.queue.push(entry.clone(), tally.waiting());
+        if self.closed.load(SeqCst) && self.reject(&entry, RejectReason::Shutdown, STOPPED) {
+            // It closed in between, and may have looked at the queue before this one was in it.
+            return Ok(Submitted { state: QueryState::Rejected, existed: false });
+        }
         Ok(Submitted { state: QueryState::Pending, existed: false })
     }
 
@@ -322,10 +331,9 @@ impl Broker for MemoryBroker {
     }
 
     async fn close(&self) -> usize {
-        self.0.closed.store(true, Relaxed);
+        self.0.closed.store(true, SeqCst);
         let kinds: Vec<_> = self.0.kinds.read().values().cloned().collect();
         let waiting = kinds.iter().flat_map(|tally| tally.queue.drain());
-        let message = "the server stopped before a worker was free";
-        waiting.filter(|entry| self.0.reject(entry, RejectReason::Shutdown, message)).count()
+        waiting.filter(|entry| self.0.reject(entry, RejectReason::Shutdown, STOPPED)).count()
     }
 }

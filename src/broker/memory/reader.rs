@@ -4,7 +4,10 @@ use std::{pin::pin, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 
-use crate::{broker::EventReader, model::Event};
+use crate::{
+    broker::EventReader,
+    model::{Event, EventBody},
+};
 
 use super::{Store, entry::Entry};
 
@@ -13,12 +16,22 @@ pub(super) struct MemoryReader {
     store: Arc<Store>,
     entry: Arc<Entry>,
     next: u64,
+    /// Whether the final event was given out.
+    told_end: bool,
 }
 
 impl MemoryReader {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, from: u64) -> Self {
         entry.attach_reader();
-        Self { store, entry, next: from }
+        Self { store, entry, next: from, told_end: false }
+    }
+}
+
+impl MemoryReader {
+    /// Nothing more will come. Whoever asked for events beyond the end is still told how the query ended.
+    fn end(&mut self) -> Vec<Event> {
+        let told = std::mem::replace(&mut self.told_end, true);
+        if told { Vec::new() } else { self.entry.final_event().into_iter().collect() }
     }
 }
 
@@ -33,14 +46,15 @@ impl Drop for MemoryReader {
 #[async_trait]
 impl EventReader for MemoryReader {
     async fn next(&mut self) -> Vec<Event> {
+        let entry = self.entry.clone();
         loop {
             // Registered before looking, so that an append in between is not missed.
-            let mut changed = pin!(self.entry.changed.notified());
+            let mut changed = pin!(entry.changed.notified());
             changed.as_mut().enable();
-            if let Some(events) = self.entry.read(self.next) {
-                if let Some(last) = events.last() {
-                    self.next = last.sequence + 1;
-                }
+            if let Some(events) = entry.read(self.next) {
+                let Some(last) = events.last() else { return self.end() };
+                self.next = last.sequence + 1;
+                self.told_end = matches!(last.body, EventBody::Ended(_));
                 return events;
             }
             changed.await;

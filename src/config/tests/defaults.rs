@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::super::keys::{self, Fallback};
 use super::super::{
-    Config, KindConfig, Listen, Overrides, PoolConfig, QueueConfig, ResultsConfig, ServerConfig, Source, Transport,
+    Config, DeadLettersConfig, KindConfig, Listen, Overflow, Overrides, PoolConfig, QueueConfig, Recovery,
+    RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
 };
-use super::{MINIMAL, loaded};
+use super::{MINIMAL, loaded, with_key};
 
 fn nonzero(number: usize) -> NonZeroUsize {
     NonZeroUsize::new(number).unwrap()
@@ -33,11 +34,16 @@ fn documented() -> Config {
         },
         pool: PoolConfig { max_workers: nonzero(16), drain_timeout: seconds(30), socket_dir: None },
         queue: QueueConfig { max_queries: nonzero(100_000) },
+        recovery: RecoveryConfig { default: Recovery::Reject, types: BTreeMap::new() },
+        retry: RetryConfig { attempts: 3, backoff: seconds(1), backoff_max: seconds(60) },
+        dead_letters: DeadLettersConfig { max: 1000, max_age: seconds(7 * 24 * 3600) },
         results: ResultsConfig {
             max_events: nonzero(100_000),
             max_bytes: 64 << 20,
             retention: seconds(600),
             max_ended: nonzero(10_000),
+            overflow: Overflow::Gap,
+            max_stall: seconds(5),
         },
         kinds: vec![documented_kind()],
     }
@@ -58,12 +64,18 @@ fn documented_kind() -> KindConfig {
         start_timeout: seconds(60),
         connect_timeout: seconds(10),
         timeout: Some(seconds(300)),
+        queue_timeout: None,
         cancel_grace: seconds(2),
         term_grace: seconds(5),
         idle_after: seconds(300),
         max_line_bytes: 4 << 20,
         restart_backoff: Duration::from_millis(200),
         restart_backoff_max: seconds(30),
+        circuit_failures: NonZeroU32::new(5).unwrap(),
+        max_failures: NonZeroU32::new(5),
+        heartbeat_warning: seconds(15),
+        heartbeat_timeout: seconds(30),
+        ping_interval: seconds(5),
     }
 }
 
@@ -78,12 +90,7 @@ fn writing_a_default_changes_nothing() {
         let Fallback::Value(default) = key.default else {
             continue;
         };
-        let line = format!("{} = {default}\n", key.name);
-        let text = match key.section {
-            keys::Section::Kind => format!("{MINIMAL}{line}"),
-            other => format!("[{}]\n{line}{MINIMAL}", other.header()),
-        };
-        assert_eq!(loaded(&text), documented(), "{}", key.name);
+        assert_eq!(loaded(&with_key(key, default)), documented(), "{}", key.name);
     }
 }
 
@@ -112,10 +119,21 @@ fn max_is_at_least_min_unless_written() {
 
 #[test]
 fn a_default_gives_way_to_a_lower_bound_that_is_written() {
-    let text = format!("{MINIMAL}start_timeout = \"3s\"\nrestart_backoff_max = \"100ms\"\n");
-    let kind = &loaded(&text).kinds[0];
+    let text =
+        format!("[retry]\nbackoff_max = \"300ms\"\n{MINIMAL}start_timeout = \"3s\"\nrestart_backoff_max = \"100ms\"\n");
+    let config = loaded(&text);
+    assert_eq!(config.retry.backoff, Duration::from_millis(300));
+    let kind = &config.kinds[0];
     assert_eq!(kind.connect_timeout, seconds(3));
     assert_eq!(kind.restart_backoff, Duration::from_millis(100));
+}
+
+#[test]
+fn a_warning_that_nobody_wrote_comes_at_half_the_time_at_the_latest() {
+    for (timeout, warning) in [("2m", seconds(15)), ("20s", seconds(10)), ("2ms", Duration::from_millis(1))] {
+        let kind = &loaded(&format!("{MINIMAL}heartbeat_timeout = \"{timeout}\"\n")).kinds[0];
+        assert_eq!(kind.heartbeat_warning, warning, "{timeout}");
+    }
 }
 
 #[test]
@@ -135,6 +153,13 @@ fn every_value_can_be_written() {
         [results]
         max_bytes = "64KB"
         retention = "0s"
+        overflow = "fail"
+        max_stall = "0s"
+        [retry]
+        attempts = 0
+        [dead_letters]
+        max = 0
+        max_age = "1h"
         [kinds.k]
         command = ["w", "--fast"]
         dir = "work"
@@ -145,6 +170,9 @@ fn every_value_can_be_written() {
         timeout = "none"
         idle_after = "1h 30m 5s 200ms"
         max = 0x10
+        queue_timeout = "90s"
+        max_failures = 0
+        circuit_failures = 1
         "#,
     );
     assert_eq!(config.server.listen, Listen::Unix("/run/r.sock".into()));
@@ -153,6 +181,10 @@ fn every_value_can_be_written() {
     assert_eq!(config.pool.socket_dir, Some("/etc/remuda/sockets".into()));
     assert_eq!(config.results.max_bytes, 64_000);
     assert_eq!(config.results.retention, Duration::ZERO);
+    assert_eq!(config.results.overflow, Overflow::Fail);
+    assert_eq!(config.results.max_stall, Duration::ZERO);
+    assert_eq!(config.retry.attempts, 0);
+    assert_eq!(config.dead_letters, DeadLettersConfig { max: 0, max_age: seconds(3600) });
     let kind = &config.kinds[0];
     assert_eq!(kind.command, ["w", "--fast"]);
     assert_eq!(kind.dir, Some("/etc/remuda/work".into()));
@@ -164,6 +196,9 @@ fn every_value_can_be_written() {
     assert_eq!(kind.timeout, None);
     assert_eq!(kind.idle_after, Duration::from_millis(5_405_200));
     assert_eq!(kind.max.get(), 16);
+    assert_eq!(kind.queue_timeout, Some(seconds(90)));
+    assert_eq!(kind.max_failures, None);
+    assert_eq!(kind.circuit_failures.get(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Nothing that can be written in a file, however wrong, does more harm than a list of mistakes.
 
-use super::super::keys::{self, Section};
-use super::{MINIMAL, load, refused};
+use super::super::keys;
+use super::{MINIMAL, load, load_with, refused, section_of, with_key};
 
 /// What no key takes.
 const WRONG: [&str; 9] = [
@@ -20,23 +20,13 @@ const WRONG: [&str; 9] = [
 fn a_wrong_type_is_a_mistake_that_names_the_key() {
     for key in keys::ALL {
         for wrong in WRONG {
-            let line = format!("{} = {wrong}", key.name);
-            let (text, path) = match key.section {
-                // `command` must not be there twice.
-                Section::Kind if key.name == "command" => {
-                    (format!("[kinds.k]\n{line}\n"), "kinds.k.command".to_owned())
-                }
-                Section::Kind => (format!("{MINIMAL}{line}\n"), format!("kinds.k.{}", key.name)),
-                other => {
-                    let path = format!("{}.{}", other.table(), key.name);
-                    (format!("[{}]\n{line}\n{MINIMAL}", other.table()), path)
-                }
-            };
+            let text = with_key(key, wrong);
+            let path = format!("{}.{}", section_of(key), key.name);
             let errors = load(&text).expect_err(&text);
             let [mistake] = errors.mistakes() else {
-                panic!("{line}: {errors}");
+                panic!("{text}: {errors}");
             };
-            assert!(mistake.path.starts_with(&path), "{line}: {errors}");
+            assert!(mistake.path.starts_with(&path), "{text}: {errors}");
         }
     }
 }
@@ -44,13 +34,11 @@ fn a_wrong_type_is_a_mistake_that_names_the_key() {
 #[test]
 fn a_wrong_variable_is_a_mistake_that_names_it() {
     for key in keys::ALL {
-        let section = match key.section {
-            Section::Kind => "KINDS__K".to_owned(),
-            other => other.table().to_uppercase(),
-        };
-        let variable = format!("REMUDA__{section}__{}", key.name.to_uppercase());
+        let section = section_of(key).replace('.', "__");
+        let variable = format!("REMUDA__{section}__{}", key.name).to_uppercase();
         let env = [(variable.as_str(), "true")];
-        let errors = super::load_with(MINIMAL, &env, &super::Overrides::default()).unwrap_err();
+        let text = format!("{MINIMAL}[recovery.types.k]\nstrategy = \"retry\"\n");
+        let errors = load_with(&text, &env, &super::Overrides::default()).unwrap_err();
         let errors = errors.to_string();
         assert!(errors.starts_with(&format!("{variable}: ")), "{errors}");
         assert!(errors.ends_with("\n1 mistake in remuda.toml"), "{errors}");
@@ -83,10 +71,11 @@ fn every_mistake_is_one_line_of_plain_text() {
     let errors = refused(&format!(
         "\"{wild}\" = 1\n[server]\n\"{wild}\" = 1\nlisten = \"{wild}\"\nhttp = \"{}\"\n\
          [kinds.\"{wild}\"]\ncommand = [\"w\"]\nuser = \"{wild}\"\nenv = {{ \"{wild}\" = 1 }}\n\
-         timeout = \"{wild}\"\nmax_line_bytes = \"{wild}\"\ntransport = \"{wild}\"\n",
+         timeout = \"{wild}\"\nmax_line_bytes = \"{wild}\"\ntransport = \"{wild}\"\n\
+         types = [\"{wild}\"]\n[recovery.types.\"{wild}!\"]\nstrategy = \"{wild}\"\n",
         "long ".repeat(10_000),
     ));
-    assert_eq!(errors.lines().count(), 11, "{errors}");
+    assert_eq!(errors.lines().count(), 13, "{errors}");
     for line in errors.lines() {
         assert!(line.chars().all(|c| !c.is_control()), "{line:?}");
         assert!(line.len() < 400, "{line}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{Config, Listen, Overrides};
+use super::super::{Config, Listen, Overrides, Recovery};
 use super::{MINIMAL, expect_mistakes, load_with};
 
 fn with_env(text: &str, env: &[(&str, &str)]) -> Result<Config, super::ConfigErrors> {
@@ -39,11 +39,15 @@ fn a_mistake_that_is_overridden_does_not_count() {
 
 #[test]
 fn variables_reach_every_section_and_kind() {
-    let text = "[kinds.my-model]\n[kinds.a__b]\ncommand = [\"w\"]\n";
+    let text = "[kinds.my-model]\n[kinds.a__b]\ncommand = [\"w\"]\n[recovery.types.\"v1/embedText\"]\n";
     let env = [
         ("REMUDA__POOL__MAX_WORKERS", "1_000"),
         ("REMUDA__POOL__DRAIN_TIMEOUT", "1m 30s"),
         ("REMUDA__RESULTS__MAX_BYTES", "\"1MiB\""),
+        ("REMUDA__DEAD_LETTERS__MAX_AGE", "30d"),
+        ("REMUDA__RECOVERY__STRATEGY", "retry"),
+        ("REMUDA__RECOVERY__TYPES__V1_EMBEDTEXT__STRATEGY", "retry"),
+        ("REMUDA__RECOVERY__TYPES__V1_EMBEDTEXT__ATTEMPTS", "7"),
         ("REMUDA__KINDS__MY_MODEL__COMMAND", "['a', 'b c']"),
         ("REMUDA__KINDS__MY_MODEL__ENV", "{ A = \"b\" }"),
         ("REMUDA__KINDS__A__B__MIN", "3"),
@@ -55,6 +59,9 @@ fn variables_reach_every_section_and_kind() {
     assert_eq!(config.pool.max_workers.get(), 1000);
     assert_eq!(config.pool.drain_timeout, Duration::from_secs(90));
     assert_eq!(config.results.max_bytes, 1 << 20);
+    assert_eq!(config.dead_letters.max_age, Duration::from_hours(30 * 24));
+    assert_eq!(config.recovery.for_type(None), Recovery::Retry { attempts: 1 });
+    assert_eq!(config.recovery.for_type(Some("v1/embedText")), Recovery::Retry { attempts: 7 });
     assert_eq!(config.kinds[0].command, ["a", "b c"]);
     assert_eq!(config.kinds[0].env["A"], "b");
     assert_eq!(config.kinds[1].min, 3);
@@ -94,7 +101,8 @@ fn mistakes_in_variables_and_flags_are_named_after_them() {
 #[test]
 fn unknown_variables_are_mistakes() {
     let form = "unknown variable; write REMUDA__SECTION__KEY, or REMUDA__KINDS__NAME__KEY for a \
-         kind that the file defines";
+         kind that the file defines, or REMUDA__RECOVERY__TYPES__NAME__KEY for a type that has a \
+         section there";
     expect_refused(
         MINIMAL,
         &[
@@ -103,7 +111,8 @@ fn unknown_variables_are_mistakes() {
             ("REMUDA__KINDS__OTHER__MIN", "1"),
             ("REMUDA__", "1"),
             ("REMUDA__POOL__EVICTION", "lru"),
-            ("REMUDA__RECOVERY__STRATEGY", "retry"),
+            ("REMUDA__RECOVERY__STRATEGIE", "retry"),
+            ("REMUDA__RECOVERY__TYPES__EMBED__STRATEGY", "retry"),
         ],
         &[
             &format!("REMUDA__: {form}"),
@@ -111,8 +120,8 @@ fn unknown_variables_are_mistakes() {
             &format!("REMUDA__KINDS__OTHER__MIN: {form}"),
             "REMUDA__POOL__EVICTION: pool.eviction: `eviction` is not supported by this version \
              of remuda; remove it",
-            "REMUDA__RECOVERY__STRATEGY: `recovery` is not supported by this version of remuda; \
-             remove it",
+            "REMUDA__RECOVERY__STRATEGIE: unknown variable; did you mean `REMUDA__RECOVERY__STRATEGY`?",
+            &format!("REMUDA__RECOVERY__TYPES__EMBED__STRATEGY: {form}"),
             "REMUDA__SERVER__LISEN: unknown variable; did you mean `REMUDA__SERVER__LISTEN`?",
         ],
     );
@@ -125,6 +134,17 @@ fn a_variable_that_could_mean_two_kinds_is_a_mistake() {
         &[("REMUDA__KINDS__A_B__MIN", "2")],
         &["REMUDA__KINDS__A_B__MIN: could mean kind `a-b` or kind `a_b`; set the key in the \
              file instead"],
+    );
+}
+
+#[test]
+fn a_variable_that_could_mean_two_types_is_a_mistake() {
+    let types = "[recovery.types.\"a b\"]\nstrategy = \"retry\"\n[recovery.types.A-b]\nstrategy = \"retry\"\n";
+    expect_refused(
+        &format!("{MINIMAL}{types}"),
+        &[("REMUDA__RECOVERY__TYPES__A_B__ATTEMPTS", "2")],
+        &["REMUDA__RECOVERY__TYPES__A_B__ATTEMPTS: could mean type `\"a b\"` or type `A-b`; set the \
+           key in the file instead"],
     );
 }
 

@@ -1,16 +1,6 @@
 //! Numbers, times and sizes: their units, their bounds, and the rules that tie them together.
 
-use super::{MINIMAL, expect_mistakes, load, refused};
-
-#[track_caller]
-fn expect_in_kind(line: &str, mistakes: &[&str]) {
-    expect_mistakes(&refused(&format!("{MINIMAL}{line}\n")), mistakes);
-}
-
-#[track_caller]
-fn expect_in(section: &str, lines: &str, mistakes: &[&str]) {
-    expect_mistakes(&refused(&format!("[{section}]\n{lines}\n{MINIMAL}")), mistakes);
-}
+use super::{MINIMAL, expect_in, expect_in_kind, expect_mistakes, load, refused};
 
 #[test]
 fn durations_need_a_unit() {
@@ -37,13 +27,27 @@ fn durations_need_a_unit() {
 
 #[test]
 fn only_a_grace_may_be_nothing() {
-    let text = "[pool]\ndrain_timeout = \"0s\"\n[results]\nretention = \"0s\"\n\
+    let text = "[pool]\ndrain_timeout = \"0s\"\n[results]\nretention = \"0s\"\nmax_stall = \"0s\"\n\
                 [kinds.k]\ncommand = [\"w\"]\ncancel_grace = \"0s\"\nterm_grace = \"0s\"\n";
     assert!(load(text).is_ok());
     let range = "must be from 1ms to 1year, but is 0s";
-    for key in ["timeout", "start_timeout", "connect_timeout", "idle_after", "restart_backoff"] {
+    for key in [
+        "timeout",
+        "queue_timeout",
+        "start_timeout",
+        "connect_timeout",
+        "idle_after",
+        "restart_backoff",
+        "heartbeat_warning",
+        "ping_interval",
+    ] {
         let column = key.len() + 4;
         expect_in_kind(&format!("{key} = \"0s\""), &[&format!("remuda.toml:3:{column}: kinds.k.{key}: {range}")]);
+    }
+    for (section, key) in [("retry", "backoff"), ("retry", "backoff_max"), ("dead_letters", "max_age")] {
+        let column = key.len() + 4;
+        let mistake = format!("remuda.toml:2:{column}: {section}.{key}: {range}");
+        expect_in(section, &format!("{key} = \"0s\""), &[&mistake]);
     }
 }
 
@@ -86,6 +90,69 @@ fn counts_are_whole_numbers_in_range() {
             &[&format!("remuda.toml:2:15: pool.max_workers: {problem}")],
         );
     }
+}
+
+#[test]
+fn each_count_has_its_own_range() {
+    for (section, key, range, wrong) in [
+        ("recovery.types.k", "attempts", "1 to 100", "0"),
+        ("recovery.types.k", "attempts", "1 to 100", "101"),
+        ("retry", "attempts", "0 to 100", "-1"),
+        ("retry", "attempts", "0 to 100", "101"),
+        ("dead_letters", "max", "0 to 1000000000", "-1"),
+        ("dead_letters", "max", "0 to 1000000000", "1000000001"),
+        ("kinds.x", "circuit_failures", "1 to 1000000", "0"),
+        ("kinds.x", "circuit_failures", "1 to 1000000", "1000001"),
+        ("kinds.x", "max_failures", "0 to 1000000", "-1"),
+        ("kinds.x", "max_failures", "0 to 1000000", "4294967296"),
+    ] {
+        let first = match section {
+            "recovery.types.k" => "strategy = \"retry\"",
+            "kinds.x" => "command = [\"w\"]",
+            _ => "",
+        };
+        let column = key.len() + 4;
+        let mistake = format!("remuda.toml:3:{column}: {section}.{key}: must be from {range}, but is {wrong}");
+        expect_in(section, &format!("{first}\n{key} = {wrong}"), &[&mistake]);
+    }
+}
+
+#[test]
+fn the_pauses_between_retries_do_not_shrink() {
+    expect_in(
+        "retry",
+        "backoff = \"2m\"",
+        &["remuda.toml:2:11: retry.backoff: 2m is more than `backoff_max`, which is 1m"],
+    );
+    expect_in(
+        "retry",
+        "backoff = \"2s\"\nbackoff_max = \"1s\"",
+        &["remuda.toml:2:11: retry.backoff: 2s is more than `backoff_max`, which is 1s"],
+    );
+    assert!(load(&format!("[retry]\nbackoff = \"1m\"\n{MINIMAL}")).is_ok());
+}
+
+#[test]
+fn the_warning_comes_before_the_end() {
+    for (warning, timeout, shown) in
+        [("30s", "", "30s"), ("5s", "heartbeat_timeout = \"5s\"", "5s"), ("6s", "heartbeat_timeout = \"5s\"", "5s")]
+    {
+        expect_in_kind(
+            &format!("heartbeat_warning = \"{warning}\"\n{timeout}"),
+            &[&format!(
+                "remuda.toml:3:21: kinds.k.heartbeat_warning: {warning} is not less than \
+                 `heartbeat_timeout`, which is {shown}"
+            )],
+        );
+    }
+    expect_in_kind(
+        "heartbeat_timeout = \"1ms\"",
+        &["remuda.toml:3:21: kinds.k.heartbeat_timeout: must be from 2ms to 1year, but is 1ms"],
+    );
+    expect_in_kind(
+        "heartbeat_warning = \"1h\"\nheartbeat_timeout = 5",
+        &["remuda.toml:4:21: kinds.k.heartbeat_timeout: a bare number has no unit: write \"5s\""],
+    );
 }
 
 #[test]

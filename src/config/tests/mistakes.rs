@@ -1,18 +1,6 @@
 //! Each kind of mistake, in the words that a person reads.
 
-use super::{MINIMAL, expect_mistakes, load, refused};
-
-/// Writes `line` as the third of a kind that is right otherwise, and expects `mistakes`.
-#[track_caller]
-fn expect_in_kind(line: &str, mistakes: &[&str]) {
-    expect_mistakes(&refused(&format!("{MINIMAL}{line}\n")), mistakes);
-}
-
-/// Writes `lines` from the second on, in `[section]`, and expects `mistakes`.
-#[track_caller]
-fn expect_in(section: &str, lines: &str, mistakes: &[&str]) {
-    expect_mistakes(&refused(&format!("[{section}]\n{lines}\n{MINIMAL}")), mistakes);
-}
+use super::{MINIMAL, expect_in, expect_in_kind, expect_mistakes, load, refused};
 
 #[test]
 fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
@@ -78,13 +66,17 @@ fn columns_count_characters() {
 fn unknown_keys_get_a_suggestion_or_the_list() {
     expect_in(
         "pool",
-        "max_worker = 3\ncolour = 1\nlisten = \"x\"\ntimeout = \"5s\"",
+        "max_worker = 3\ncolour = 1\nlisten = \"x\"\ntimeout = \"5s\"\nqueue_timeout = \"5s\"\nattempts = 2\nmax = 3",
         &[
             "remuda.toml:2:1: pool.max_worker: unknown key; did you mean `max_workers`?",
             "remuda.toml:3:1: pool.colour: unknown key; known are max_workers, drain_timeout, \
              socket_dir",
             "remuda.toml:4:1: pool.listen: unknown key; it belongs in [server]",
             "remuda.toml:5:1: pool.timeout: unknown key; it belongs in [kinds.NAME]",
+            "remuda.toml:6:1: pool.queue_timeout: unknown key; it belongs in [kinds.NAME]",
+            "remuda.toml:7:1: pool.attempts: unknown key; it belongs in [recovery] or \
+             [recovery.types.NAME] or [retry]",
+            "remuda.toml:8:1: pool.max: unknown key; it belongs in [dead_letters] or [kinds.NAME]",
         ],
     );
 }
@@ -97,8 +89,8 @@ fn unknown_sections_get_a_suggestion_or_the_list() {
         &[
             "remuda.toml:1:1: listen: unknown key; it belongs in [server]",
             "remuda.toml:2:2: srever: unknown section; did you mean `server`?",
-            "remuda.toml:3:2: colours: unknown section; known are server, pool, queue, results, \
-             kinds.NAME",
+            "remuda.toml:3:2: colours: unknown section; known are server, pool, queue, recovery, \
+             recovery.types.NAME, retry, dead_letters, results, kinds.NAME",
             "remuda.toml:4:2: kind: unknown section; did you mean `kinds`?",
         ],
     );
@@ -108,7 +100,7 @@ fn unknown_sections_get_a_suggestion_or_the_list() {
 fn what_is_not_yet_supported_is_said_to_be_so() {
     let rest = "is not supported by this version of remuda; remove it";
     let text = "[pool]\nmemory_budget = \"8GiB\"\neviction = \"lru\"\n[queue]\naging = \"off\"\n\
-                [recovery]\nstrategy = \"retry\"\n[kinds.k]\ncommand = [\"w\"]\nmemory = \
+                [kinds.k]\ncommand = [\"w\"]\nmemory = \
                 1\nkeyed = true\n\
                 idle_ttl = \"10m\"\nmax_queries = 10_000\ncapabilities = []\n";
     expect_mistakes(
@@ -117,12 +109,11 @@ fn what_is_not_yet_supported_is_said_to_be_so() {
             &format!("remuda.toml:2:1: pool.memory_budget: `memory_budget` {rest}"),
             &format!("remuda.toml:3:1: pool.eviction: `eviction` {rest}"),
             &format!("remuda.toml:5:1: queue.aging: `aging` {rest}"),
-            &format!("remuda.toml:6:2: recovery: `recovery` {rest}"),
-            &format!("remuda.toml:10:1: kinds.k.memory: `memory` {rest}"),
-            &format!("remuda.toml:11:1: kinds.k.keyed: `keyed` {rest}"),
-            &format!("remuda.toml:12:1: kinds.k.idle_ttl: `idle_ttl` {rest}"),
-            &format!("remuda.toml:13:1: kinds.k.max_queries: `max_queries` {rest}"),
-            &format!("remuda.toml:14:1: kinds.k.capabilities: `capabilities` {rest}"),
+            &format!("remuda.toml:8:1: kinds.k.memory: `memory` {rest}"),
+            &format!("remuda.toml:9:1: kinds.k.keyed: `keyed` {rest}"),
+            &format!("remuda.toml:10:1: kinds.k.idle_ttl: `idle_ttl` {rest}"),
+            &format!("remuda.toml:11:1: kinds.k.max_queries: `max_queries` {rest}"),
+            &format!("remuda.toml:12:1: kinds.k.capabilities: `capabilities` {rest}"),
         ],
     );
 }
@@ -266,4 +257,22 @@ fn users_and_transports_are_checked() {
             "remuda.toml:5:7: kinds.k.dir: must not be empty",
         ],
     );
+}
+
+#[test]
+fn overflow_is_one_of_three_words() {
+    let words = "one of \"gap\", \"stall\", \"fail\"";
+    for (written, problem) in [
+        ("\"drop\"", format!("\"drop\" is not {words}")),
+        ("\"Gap\"", format!("\"Gap\" is not {words}")),
+        ("\"\"", format!("\"\" is not {words}")),
+        ("true", format!("must be {words}, not a boolean")),
+        ("[\"gap\"]", format!("must be {words}, not an array")),
+    ] {
+        expect_in(
+            "results",
+            &format!("overflow = {written}"),
+            &[&format!("remuda.toml:2:12: results.overflow: {problem}")],
+        );
+    }
 }

@@ -7,11 +7,13 @@ mod hostile;
 mod layers;
 mod limits;
 mod mistakes;
+mod recovery;
 mod show;
 mod sources;
 
 use std::path::PathBuf;
 
+use super::keys::{Fallback, Key};
 use super::{Config, ConfigErrors, Overrides, Source};
 
 /// The shortest config that loads.
@@ -47,4 +49,33 @@ fn expect_mistakes(errors: &str, lines: &[&str]) {
         count => format!("{count} mistakes in remuda.toml"),
     };
     assert_eq!(errors, format!("{}\n{count}", lines.join("\n")));
+}
+
+/// Writes `line` as the third of a kind that is right otherwise, and expects `mistakes`.
+#[track_caller]
+fn expect_in_kind(line: &str, mistakes: &[&str]) {
+    expect_mistakes(&refused(&format!("{MINIMAL}{line}\n")), mistakes);
+}
+
+/// Writes `lines` from the second on, in `[section]`, and expects `mistakes`.
+#[track_caller]
+fn expect_in(section: &str, lines: &str, mistakes: &[&str]) {
+    expect_mistakes(&refused(&format!("[{section}]\n{lines}\n{MINIMAL}")), mistakes);
+}
+
+/// The section of `key`, where there is one for each NAME that of `k`, as it is in a path.
+fn section_of(key: &Key) -> String {
+    key.section.header().replace("NAME", "k")
+}
+
+/// A config that sets `key` to `value`, and is right otherwise.
+fn with_key(key: &Key, value: &str) -> String {
+    let (section, name) = (section_of(key), key.name);
+    let before = match (section.as_str(), key.default) {
+        ("kinds.k", _) if name == "command" => return format!("[kinds.k]\ncommand = {value}\n"),
+        ("kinds.k", _) => return format!("{MINIMAL}{name} = {value}\n"),
+        (_, Fallback::Dependent(_)) => "strategy = \"retry\"\n",
+        _ => "",
+    };
+    format!("[{section}]\n{before}{name} = {value}\n{MINIMAL}")
 }

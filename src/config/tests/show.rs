@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::super::keys::{self, Section};
+use super::super::keys::{self, Fallback};
 use super::super::{Config, Overrides, Source, example, show};
-use super::{MINIMAL, loaded};
+use super::{MINIMAL, loaded, with_key};
 
 /// Everything differs from its default, and strings hold what is hard to quote.
 const UNUSUAL: &str = r##"
@@ -23,7 +23,26 @@ drain_timeout = "0s"
 socket_dir = "/run/#remuda"
 [queue]
 max_queries = 1
+[recovery]
+strategy = "retry"
+attempts = 100
+[recovery.types." "]
+strategy = "reject"
+[recovery.types.bare_1-]
+strategy = "retry"
+[recovery.types."x.y/z ä \n\r\"\"\"\\'\u001b\u007f\U0001F40E"]
+strategy = "retry"
+attempts = 2
+[retry]
+attempts = 100
+backoff = "1ms"
+backoff_max = "1h"
+[dead_letters]
+max = 1_000_000_000
+max_age = "1ms"
 [results]
+overflow = "stall"
+max_stall = "1us"
 max_events = 1
 max_bytes = "1TiB"
 retention = "40days"
@@ -47,6 +66,12 @@ idle_after = "7months"
 max_line_bytes = "1025B"
 restart_backoff = "1s"
 restart_backoff_max = "1s"
+queue_timeout = "1s"
+heartbeat_warning = "20s"
+heartbeat_timeout = "21s"
+ping_interval = "1ms"
+circuit_failures = 1_000_000
+max_failures = 0
 [kinds.second]
 command = ["a"]
 min = 7
@@ -68,7 +93,7 @@ fn what_is_shown_loads_to_the_same_again() {
 
 #[test]
 fn every_key_is_shown_and_explained() {
-    let shown = show(&loaded(MINIMAL));
+    let shown = show(&loaded(&format!("{MINIMAL}[recovery.types.t]\nstrategy = \"reject\"\n")));
     let page = shown.replace("\n# ", " ");
     for key in keys::ALL {
         let is_line = |line: &str| {
@@ -113,28 +138,29 @@ fn the_example_file_is_up_to_date() {
 }
 
 #[test]
-fn the_example_is_the_defaults_and_two_kinds() {
+fn the_example_is_the_defaults_two_kinds_and_a_type() {
     let config = loaded(&example());
     let minimal = loaded(
         "[kinds.embed]\ncommand = [\"python3\", \"embed_worker.py\"]\ntypes = [\"embed\"]\n\
          [kinds.agent]\ncommand = [\"node\", \"agent.js\"]\ntypes = [\"chat\"]\nmax = 8\n\
-         pass_env = [\"AGENT_API_KEY\"]\ntimeout = \"30m\"\n",
+         pass_env = [\"AGENT_API_KEY\"]\ntimeout = \"30m\"\n\
+         [recovery.types.embed]\nstrategy = \"retry\"\nattempts = 3\n",
     );
     assert_eq!(config, minimal);
 }
 
 #[test]
 fn the_defaults_in_the_example_are_the_real_ones() {
-    let unset = |name: &str| {
-        let is_it = |key: &&keys::Key| key.name == name;
-        let key = keys::ALL.iter().find(is_it);
-        key.is_some_and(|key| matches!(key.default, keys::Fallback::Unset(_)))
-    };
-    let uncomment = |line: &str| match line.strip_prefix('#') {
-        Some(rest) if !rest.starts_with(' ') && !unset(rest.split(' ').next().unwrap()) => {
-            format!("{rest}\n")
-        }
-        _ => format!("{line}\n"),
+    let defaults: Vec<_> = keys::ALL
+        .iter()
+        .filter_map(|key| match key.default {
+            Fallback::Value(default) => Some(format!("#{} = {default}", key.name)),
+            _ => None,
+        })
+        .collect();
+    let uncomment = |line: &str| {
+        let is_default = defaults.iter().any(|default| default == line);
+        format!("{}\n", if is_default { &line[1..] } else { line })
     };
     let text: String = example().lines().map(uncomment).collect();
     assert!(text.contains("\nlisten = "), "{text}");
@@ -144,12 +170,8 @@ fn the_defaults_in_the_example_are_the_real_ones() {
 #[test]
 fn the_examples_of_unset_keys_are_valid() {
     for key in keys::ALL {
-        if let keys::Fallback::Unset(value) = key.default {
-            let line = format!("{} = {value}\n", key.name);
-            loaded(&match key.section {
-                Section::Kind => format!("{MINIMAL}{line}"),
-                other => format!("[{}]\n{line}{MINIMAL}", other.header()),
-            });
+        if let Fallback::Unset(value) = key.default {
+            loaded(&with_key(key, value));
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).expect("the process can be signalled");
 }
 
-/// All live processes below `pid`.
+/// All live processes below `pid` that are not the server's guardian.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let all: Vec<(u32, u32)> = all_pids().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
     let mut found = vec![pid];
@@ -26,7 +26,11 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
         found.extend(all.iter().filter(|(_, parent)| *parent == current).map(|(pid, _)| *pid));
         at += 1;
     }
-    found.into_iter().skip(1).filter(|pid| alive(*pid)).collect()
+    found.into_iter().skip(1).filter(|pid| alive(*pid) && !is_guardian(*pid)).collect()
+}
+
+fn is_guardian(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"__guard\0"))
 }
 
 /// All live processes of a process group.

@@ -148,6 +148,11 @@ impl Server {
         eventually("the server to end", || child.try_wait().unwrap())
     }
 
+    /// How the server ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// Asks the server to stop and checks that it leaves nothing behind: processes, sockets, files.
     pub(crate) fn stop_cleanly(mut self) -> ExitStatus {
         let workers = self.worker_pids();

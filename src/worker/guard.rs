@@ -1,0 +1,98 @@
+//! The guardian: a process beside the server that outlives it for a moment, to kill what its workers have started.
+//!
+//! The parent-death signal reaches only a worker itself. A worker that is a shell script, or has children of its own,
+//! would leave those behind when the server is killed. The guardian knows every worker's process group from lines that
+//! the server writes to its stdin (`+123` and `-123`), and when that ends it kills the groups that are left.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead, PipeWriter, Write},
+    path::Path,
+    process::{Child, Command, ExitCode, Stdio},
+};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group, setsid};
+
+/// The first argument that turns our binary into the guardian.
+pub const GUARD_ARGUMENT: &str = "__guard";
+
+/// The server's side.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    lines: Mutex<Option<PipeWriter>>,
+    child: Mutex<Child>,
+}
+
+/// Runs the guardian until its stdin ends.
+#[must_use]
+pub fn guard() -> ExitCode {
+    // A signal to the server's whole group, such as Ctrl-C in a terminal, must not reach us: the server has use for us
+    // until its last worker is gone.
+    let _ = setsid();
+    for group in left_over(io::stdin().lock()) {
+        if let Some(group) = Pid::from_raw(group) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// The groups that were announced and not taken back.
+fn left_over(lines: impl BufRead) -> BTreeSet<i32> {
+    let mut groups = BTreeSet::new();
+    for line in lines.lines().map_while(Result::ok) {
+        match line.split_at_checked(1) {
+            Some(("+", group)) => groups.extend(group.parse::<i32>().ok()),
+            Some(("-", group)) => {
+                let _ = group.parse().map(|group: i32| groups.remove(&group));
+            }
+            _ => {}
+        }
+    }
+    groups
+}
+
+impl Guardian {
+    pub(super) fn start(binary: &Path) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let mut command = Command::new(binary);
+        command.arg(GUARD_ARGUMENT).env_clear().current_dir("/");
+        command.stdin(reader).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self { child: Mutex::new(command.spawn()?), lines: Mutex::new(Some(writer)) })
+    }
+
+    pub(super) fn watch(&self, group: u32) {
+        self.tell(&format!("+{group}\n"));
+    }
+
+    pub(super) fn release(&self, group: u32) {
+        self.tell(&format!("-{group}\n"));
+    }
+
+    fn tell(&self, line: &str) {
+        if let Some(writer) = &mut *self.lines.lock() {
+            // Short lines, read at once: the pipe never fills. Without a guardian the parent-death signal remains.
+            let _ = writer.write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // The end of its stdin is what it waits for; it then ends at once.
+        *self.lines.lock() = None;
+        let _ = self.child.lock().wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_that_were_not_taken_back_are_left() {
+        let lines = "+10\n+20\n-10\nnonsense\n\n+x\n+30\n-40\n";
+        assert_eq!(left_over(lines.as_bytes()), BTreeSet::from([20, 30]));
+    }
+}
