@@ -39,6 +39,7 @@ pub struct QueryMetrics {
     results: IntCounterVec,
     wait_seconds: HistogramVec,
     duration_seconds: HistogramVec,
+    retries: IntCounterVec,
 }
 
 /// What happens to the workers of one kind, every series resolved.
@@ -161,8 +162,15 @@ impl QueryMetrics {
                 "Time from submit to the final event, in seconds.",
                 &["kind"],
             ),
+            retries: counter(
+                registry,
+                "remuda_query_retries_total",
+                "Attempts that were followed by another.",
+                &["kind"],
+            ),
         };
         for kind in kinds {
+            metrics.retries.with_label_values(&[kind]);
             for state in QueryState::ALL.iter().filter(|state| state.is_terminal()) {
                 metrics.results.with_label_values(&[&**kind, state.name()]);
             }
@@ -174,6 +182,10 @@ impl QueryMetrics {
 
     pub fn claimed(&self, kind: &str, wait: Duration) {
         self.wait_seconds.with_label_values(&[kind]).observe(wait.as_secs_f64());
+    }
+
+    pub fn retried(&self, kind: &str) {
+        self.retries.with_label_values(&[kind]).inc();
     }
 
     pub fn ended(&self, kind: &str, state: QueryState, duration: Duration) {

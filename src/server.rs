@@ -174,8 +174,12 @@ fn limits(config: &Config) -> MemoryLimits {
         max_queries: config.queue.max_queries.get(),
         max_events: config.results.max_events.get(),
         max_bytes: usize::try_from(config.results.max_bytes).unwrap_or(usize::MAX),
+        overflow: config.results.overflow,
+        max_stall: config.results.max_stall,
         retention: config.results.retention,
         max_ended: config.results.max_ended.get(),
+        max_dead: config.dead_letters.max,
+        max_dead_age: config.dead_letters.max_age,
     }
 }
 
@@ -200,7 +204,8 @@ async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
 /// A server that was killed leaves its socket behind; nobody answers there.
 async fn remove_stale(path: &Path) {
     let is_socket = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).await.is_err() {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).await.is_err_and(refused) {
         let _ = std::fs::remove_file(path);
     }
 }

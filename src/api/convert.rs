@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
-    broker::{CancelFound, QueryInfo},
+    broker::{CancelFound, DeadLetter, FailedAttempt, QueryInfo},
     model::{Certificate, DeathCause, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung},
     pool::{Health, KindHealth},
     state::{QueryState, Transition, WorkerState},
-    worker::Snapshot,
+    worker::{Sample, Snapshot},
 };
 
 use super::proto;
@@ -57,6 +57,7 @@ fn failure(failure: Failure) -> proto::ErrorEvent {
         FailureReason::WorkerDied => proto::ErrorReason::WorkerDied,
         FailureReason::TimedOut => proto::ErrorReason::TimedOut,
         FailureReason::Shutdown => proto::ErrorReason::Shutdown,
+        FailureReason::Overflow => proto::ErrorReason::Overflow,
     };
     proto::ErrorEvent {
         reason: reason.into(),
@@ -112,6 +113,9 @@ pub(super) fn query(query: QueryInfo) -> proto::QueryInfo {
         ended_at: query.ended_at.map(Into::into),
         next_sequence: query.next_sequence,
         first_sequence: query.first_sequence,
+        dead_letter: query.dead_letter,
+        requeued_from: query.requeued_from.map(|id| id.to_string()).unwrap_or_default(),
+        requeued_as: query.requeued_as.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 
@@ -129,6 +133,26 @@ pub(super) fn worker(worker: Snapshot) -> proto::Worker {
         name: worker.introduction.name.unwrap_or_default(),
         version: worker.introduction.version.unwrap_or_default(),
         capabilities: worker.introduction.capabilities,
+        rss_bytes: worker.usage.map_or(0, |usage| usage.rss),
+        cpu_percent: worker.usage.map_or(0.0, |usage| usage.cpu_percent),
+        last_heard: duration(worker.last_heard),
+    }
+}
+
+pub(super) fn sample(sample: &Sample) -> proto::ResourceSample {
+    proto::ResourceSample { at: Some(sample.at.into()), rss_bytes: sample.rss, cpu_percent: sample.cpu_percent }
+}
+
+pub(super) fn dead_letter(letter: DeadLetter) -> proto::DeadLetter {
+    let attempt = |failed: FailedAttempt| proto::FailedAttempt {
+        attempt: failed.attempt,
+        at: Some(failed.at.into()),
+        error: Some(failure(failed.failure)),
+    };
+    proto::DeadLetter {
+        query: Some(query(letter.query)),
+        payload: letter.payload.as_str().to_owned(),
+        failures: letter.failures.into_iter().map(attempt).collect(),
     }
 }
 
@@ -224,6 +248,7 @@ fn reject_reason(reason: RejectReason) -> proto::RejectReason {
     match reason {
         RejectReason::Deadline => proto::RejectReason::Deadline,
         RejectReason::Shutdown => proto::RejectReason::Shutdown,
+        RejectReason::CircuitOpen => proto::RejectReason::CircuitOpen,
     }
 }
 

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use crate::{
-    broker::{NoSuchQuery, SubmitError},
+    broker::{NoSuchDeadLetter, NoSuchQuery, RequeueError, SubmitError},
     model::{Certificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
     pool::{RequestError, Unroutable},
 };
@@ -14,7 +14,7 @@ use crate::{
 const DOMAIN: &str = "remuda";
 /// A status travels in HTTP/2 trailers, which common clients limit to 8 KiB: the whole text is in the final event.
 const MAX_STATUS_MESSAGE: usize = 600;
-/// A guess at when a full queue has room again.
+/// A guess at when a full queue has room again, or a kind a worker.
 const RETRY_WHEN_FULL: Duration = Duration::from_secs(1);
 
 /// What is wrong with a request, field by field.
@@ -50,6 +50,11 @@ pub(super) fn refused(error: &RequestError) -> Status {
         RequestError::NotAdmitting(_) | RequestError::Submit(SubmitError::Closed) => {
             status(Code::Unavailable, &message, info("DRAINING", []))
         }
+        RequestError::CircuitOpen { kind, .. } => {
+            let mut details = info("CIRCUIT_OPEN", [("kind", kind.to_string())]);
+            details.set_retry_info(Some(RETRY_WHEN_FULL));
+            status(Code::Unavailable, &message, details)
+        }
         RequestError::Unroutable(unroutable) => unroutable_status(unroutable),
         RequestError::Submit(SubmitError::QueueFull { .. }) => {
             let mut details = info("QUEUE_FULL", []);
@@ -68,6 +73,17 @@ fn unroutable_status(unroutable: &Unroutable) -> Status {
 
 pub(super) fn no_such_query(error: &NoSuchQuery) -> Status {
     status(Code::NotFound, &error.to_string(), info("QUERY_NOT_FOUND", [("query_id", error.0.to_string())]))
+}
+
+pub(super) fn no_such_dead_letter(error: &NoSuchDeadLetter) -> Status {
+    status(Code::NotFound, &error.to_string(), info("DEAD_LETTER_NOT_FOUND", [("query_id", error.0.to_string())]))
+}
+
+pub(super) fn not_requeued(error: RequeueError) -> Status {
+    match error {
+        RequeueError::NoSuchDeadLetter(error) => no_such_dead_letter(&error),
+        RequeueError::Submit(error) => refused(&RequestError::Submit(error)),
+    }
 }
 
 pub(super) fn no_such_worker(id: WorkerId) -> Status {
@@ -93,6 +109,7 @@ pub(super) fn ending(outcome: &Outcome) -> Option<Status> {
         Outcome::Rejected { reason, message } => match reason {
             RejectReason::Deadline => status(Code::DeadlineExceeded, message, info("QUEUE_DEADLINE", [])),
             RejectReason::Shutdown => status(Code::Unavailable, message, info("SHUTDOWN", [])),
+            RejectReason::CircuitOpen => status(Code::Unavailable, message, info("CIRCUIT_OPEN", [])),
         },
     })
 }
@@ -103,6 +120,7 @@ fn failed(failure: &Failure) -> Status {
         FailureReason::WorkerDied => (Code::Internal, "WORKER_DIED"),
         FailureReason::TimedOut => (Code::DeadlineExceeded, "TIMED_OUT"),
         FailureReason::Shutdown => (Code::Unavailable, "SHUTDOWN"),
+        FailureReason::Overflow => (Code::ResourceExhausted, "OVERFLOW"),
     };
     let mut facts = failure.certificate.as_deref().map(certificate_facts).unwrap_or_default();
     if let Some(worker_code) = &failure.code {

@@ -23,8 +23,9 @@ use tracing::warn;
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a client may be connected without a word. Later silence is for the keepalive to find.
+/// How long a client may take to send the HTTP/2 preface. Later silence is for the keepalive to find.
 const FIRST_BYTES: Duration = Duration::from_secs(10);
+const PREFACE: usize = 24;
 
 /// Where connections come from.
 #[derive(Debug)]
@@ -46,8 +47,9 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Either<TcpStream, UnixStream>,
-    /// Runs until the client has said something.
+    /// Runs until the client has said that it speaks HTTP/2.
     patience: Option<Pin<Box<Sleep>>>,
+    received: usize,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -96,7 +98,7 @@ impl Stream for Incoming {
                 Ok(stream) => {
                     let slot = self.slot.take().expect("a slot was acquired");
                     let patience = Some(Box::pin(sleep(FIRST_BYTES)));
-                    return Poll::Ready(Some(Ok(Connection { stream, patience, _slot: slot })));
+                    return Poll::Ready(Some(Ok(Connection { stream, patience, received: 0, _slot: slot })));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; trying again shortly");
@@ -129,7 +131,8 @@ impl AsyncRead for Connection {
                 Poll::Pending
             }
             Poll::Ready(read) => {
-                if buffer.filled().len() > filled {
+                self.received = self.received.saturating_add(buffer.filled().len() - filled);
+                if self.received >= PREFACE {
                     self.patience = None;
                 }
                 Poll::Ready(read)

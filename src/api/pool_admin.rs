@@ -4,8 +4,8 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     broker::{Page, QueryFilter},
-    model::WorkerId,
-    pool::Pool,
+    model::{QueryId, WorkerId},
+    pool::{Pool, Selection},
 };
 
 use super::{
@@ -29,6 +29,12 @@ impl PoolAdminService {
             name => Err(errors::no_such_kind(name, &known)),
         }
     }
+
+    /// Reads which dead letters are meant.
+    fn selection(&self, ids: &[String], all: bool, kind: String) -> Result<Selection, Status> {
+        let kind = self.kind(kind)?;
+        request::selection(ids, all, kind)
+    }
 }
 
 #[tonic::async_trait]
@@ -43,6 +49,7 @@ impl PoolAdmin for PoolAdminService {
             worker: Some(convert::worker(portrait.worker)),
             history: portrait.history.iter().map(convert::transition).collect(),
             certificate: portrait.certificate.as_deref().map(convert::certificate),
+            samples: portrait.samples.iter().map(convert::sample).collect(),
         }))
     }
 
@@ -86,5 +93,53 @@ impl PoolAdmin for PoolAdminService {
             queries: page.queries.into_iter().map(convert::query).collect(),
             next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
         }))
+    }
+
+    async fn list_dead_letters(
+        &self,
+        request: Request<proto::ListDeadLettersRequest>,
+    ) -> Result<Response<proto::ListDeadLettersResponse>, Status> {
+        let request = request.into_inner();
+        let (after, size) = request::page(request.page_size, &request.page_token)?;
+        let kind = self.kind(request.kind)?;
+        let page = self.pool.broker().dead_letters(kind.as_deref(), Page { after, size }).await;
+        Ok(Response::new(proto::ListDeadLettersResponse {
+            letters: page.letters.into_iter().map(convert::dead_letter).collect(),
+            next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
+        }))
+    }
+
+    async fn get_dead_letter(
+        &self,
+        request: Request<proto::GetDeadLetterRequest>,
+    ) -> Result<Response<proto::GetDeadLetterResponse>, Status> {
+        let id = request::query_id(&request.into_inner().query_id)?;
+        let letter = self.pool.broker().dead_letter(&id).await.map_err(|error| errors::no_such_dead_letter(&error))?;
+        Ok(Response::new(proto::GetDeadLetterResponse { letter: Some(convert::dead_letter(letter)) }))
+    }
+
+    async fn requeue_dead_letters(
+        &self,
+        request: Request<proto::RequeueDeadLettersRequest>,
+    ) -> Result<Response<proto::RequeueDeadLettersResponse>, Status> {
+        let request = request.into_inner();
+        let selection = self.selection(&request.query_ids, request.all, request.kind)?;
+        let requeued = self.pool.requeue(selection).await.map_err(errors::not_requeued)?;
+        let respond = |(id, new_id): (QueryId, QueryId)| proto::Requeued {
+            query_id: id.to_string(),
+            new_query_id: new_id.to_string(),
+        };
+        let requeued = requeued.into_iter().map(respond).collect();
+        Ok(Response::new(proto::RequeueDeadLettersResponse { requeued }))
+    }
+
+    async fn purge_dead_letters(
+        &self,
+        request: Request<proto::PurgeDeadLettersRequest>,
+    ) -> Result<Response<proto::PurgeDeadLettersResponse>, Status> {
+        let request = request.into_inner();
+        let selection = self.selection(&request.query_ids, request.all, request.kind)?;
+        let purged = self.pool.purge(selection).await.map_err(|error| errors::no_such_dead_letter(&error))?;
+        Ok(Response::new(proto::PurgeDeadLettersResponse { purged: u32::try_from(purged).unwrap_or(u32::MAX) }))
     }
 }

@@ -5,29 +5,36 @@ use std::time::Duration;
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
+    config::Recovery,
     model::{QueryId, QuerySpec},
-    pool::Request,
+    pool::{Request, Selection},
     protocol::JsonText,
     state::{QueryState, State},
 };
 
 use super::{
     errors::{Violations, invalid},
-    proto,
+    proto::{self, RecoveryStrategy, disconnect_policy::Policy},
 };
 
 /// Numbers above this have no use and would only invite arithmetic surprises.
 const MAX_PRIORITY: u32 = 1_000;
 /// The longest a name of any sort may be.
 const MAX_NAME: usize = 256;
+/// More attempts than this are no recovery.
+const MAX_ATTEMPTS: u32 = 100;
 /// The longest reason a cancel may carry.
 const MAX_REASON: usize = 1_024;
 const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
 const MAX_PAGE: u32 = 1_000;
+/// One more than may be named at once.
+const MAX_IDS: usize = 1_001;
 const DEFAULT_PAGE: u32 = 100;
 
 /// Reads a query and the id it is to have.
-pub(super) fn query(id: &str, query: Option<proto::Query>) -> Result<Request, Status> {
+///
+/// `by_default` is how long it may go unread if it does not say so itself.
+pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Duration>) -> Result<Request, Status> {
     let Some(query) = query else {
         return Err(invalid("query", "is missing; it holds the payload to run"));
     };
@@ -47,6 +54,8 @@ pub(super) fn query(id: &str, query: Option<proto::Query>) -> Result<Request, St
     let session_id = name("query.session_id", query.session_id, &mut found);
     let timeout = duration("query.timeout", query.timeout, &mut found);
     let queue_timeout = duration("query.queue_timeout", query.queue_timeout, &mut found);
+    let recovery = query.recovery.and_then(|policy| recovery(policy, &mut found));
+    let abandon_after = disconnect(query.on_disconnect.unwrap_or_default(), by_default, &mut found);
     found.check()?;
     let payload = payload.expect("a missing payload is a violation");
     let boxed = |text: Option<String>| text.map(String::into_boxed_str);
@@ -63,9 +72,10 @@ pub(super) fn query(id: &str, query: Option<proto::Query>) -> Result<Request, St
             timeout,
             queue_timeout,
             session_id: boxed(session_id),
+            recovery,
         },
         deadline: None,
-        abandon_after: None,
+        abandon_after,
     })
 }
 
@@ -107,6 +117,26 @@ pub(super) fn states(wanted: &[i32]) -> Result<Vec<QueryState>, Status> {
     wanted.iter().map(read).collect()
 }
 
+/// Reads which dead letters are meant: some by their ids, or all of them.
+pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Result<Selection, Status> {
+    let mut found = Violations::default();
+    match (all, ids.len()) {
+        (false, 0) => found.add("query_ids", "is empty; name dead letters, or set `all`"),
+        (true, 1..) => found.add("query_ids", "must be empty if `all` is set"),
+        (false, count @ MAX_IDS..) => found.add("query_ids", format!("has {count} ids; at most 1000 are allowed")),
+        _ => {}
+    }
+    if !all && kind.is_some() {
+        found.add("kind", "goes with `all` only");
+    }
+    found.check()?;
+    if all {
+        return Ok(Selection::All { kind });
+    }
+    let parse = |id: &String| QueryId::parse(id).map_err(|error| invalid("query_ids", error.to_string()));
+    ids.iter().map(parse).collect::<Result<_, _>>().map(Selection::Some)
+}
+
 /// What is left of the deadline that the client set on the call.
 pub(super) fn deadline(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
@@ -126,6 +156,35 @@ pub(super) fn deadline(metadata: &MetadataMap) -> Result<Option<Duration>, Statu
     match parsed {
         Some(duration) => Ok(Some(duration)),
         None => Err(invalid("grpc-timeout", format!("is {text:?}, which is not a gRPC timeout such as 30S"))),
+    }
+}
+
+fn recovery(policy: proto::RecoveryPolicy, found: &mut Violations) -> Option<Recovery> {
+    let strategy = policy.strategy();
+    if policy.attempts > MAX_ATTEMPTS {
+        found.add("query.recovery.attempts", format!("is {}; at most {MAX_ATTEMPTS} are allowed", policy.attempts));
+    }
+    if policy.attempts > 0 && strategy != RecoveryStrategy::Retry {
+        found.add("query.recovery.attempts", "is given without the strategy RETRY, which it belongs to; leave it out");
+    }
+    match strategy {
+        RecoveryStrategy::Unspecified => None,
+        RecoveryStrategy::Reject => Some(Recovery::Reject),
+        RecoveryStrategy::Retry => Some(Recovery::Retry { attempts: policy.attempts.max(1) }),
+    }
+}
+
+/// How long the query may go unread; `None` for ever.
+fn disconnect(
+    policy: proto::DisconnectPolicy,
+    by_default: Option<Duration>,
+    found: &mut Violations,
+) -> Option<Duration> {
+    match policy.policy {
+        None => by_default,
+        Some(Policy::Cancel(_)) => Some(Duration::ZERO),
+        Some(Policy::Detach(patience)) => duration("query.on_disconnect.detach", Some(patience), found),
+        Some(Policy::Keep(_)) => None,
     }
 }
 
@@ -187,9 +246,9 @@ mod tests {
 
     #[test]
     fn every_bad_field_is_named_with_its_limit() {
-        assert_eq!(message(query("", None)), "query: is missing; it holds the payload to run");
+        assert_eq!(message(query("", None, None)), "query: is missing; it holds the payload to run");
         assert_eq!(
-            message(query("", Some(with_payload("")))),
+            message(query("", Some(with_payload("")), None)),
             "query.payload: is empty; it must be JSON text, such as {\"hello\":\"world\"} or null"
         );
         let bad = proto::Query {
@@ -200,7 +259,7 @@ mod tests {
             queue_timeout: Some(prost_types::Duration { seconds: 0, nanos: 0 }),
             ..with_payload("{")
         };
-        let text = message(query("a b", Some(bad)));
+        let text = message(query("a b", Some(bad), None));
         for part in [
             "query_id: has the character ' '",
             "query.payload: is not JSON",

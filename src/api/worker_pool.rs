@@ -42,7 +42,7 @@ impl WorkerPoolService {
 impl WorkerPool for WorkerPoolService {
     async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<proto::SubmitResponse>, Status> {
         let proto::SubmitRequest { query_id, query } = request.into_inner();
-        let accepted = self.submit(request::query(&query_id, query)?).await?;
+        let accepted = self.submit(request::query(&query_id, query, None)?).await?;
         Ok(Response::new(accepted_response(&accepted)))
     }
 
@@ -63,7 +63,7 @@ impl WorkerPool for WorkerPoolService {
     async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
         let deadline = request::deadline(request.metadata())?;
         let proto::ExecuteRequest { query_id, query } = request.into_inner();
-        let query = QueryRequest { deadline, abandon_after: Some(ABANDON_AFTER), ..request::query(&query_id, query)? };
+        let query = QueryRequest { deadline, ..request::query(&query_id, query, Some(ABANDON_AFTER))? };
         let accepted = self.submit(query).await?;
         let reader = self.open(&accepted.id, 0).await?;
         Ok(Response::new(Box::pin(Execution::new(accepted_response(&accepted), reader))))

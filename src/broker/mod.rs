@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{Event, Outcome, QueryId, QuerySpec, WorkerId},
+    model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
     state::QueryState,
 };
@@ -47,6 +47,23 @@ pub trait Broker: Send + Sync + fmt::Debug {
     /// Lists queries in order of arrival.
     async fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage;
 
+    /// Lists dead letters in order of their queries' arrival.
+    async fn dead_letters(&self, kind: Option<&str>, page: Page) -> DeadLetterPage;
+
+    async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, NoSuchDeadLetter>;
+
+    /// Submits a dead letter's query afresh under another id; the letter is a plain ended query from then on.
+    async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), RequeueError>;
+
+    /// Forgets a dead letter.
+    async fn purge(&self, id: &QueryId) -> Result<(), NoSuchDeadLetter>;
+
+    /// Ends the waiting queries of a kind: there will be no worker for them.
+    async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize;
+
+    /// Queries that were accepted and have not ended.
+    fn unfinished(&self) -> usize;
+
     /// Queries of a kind that wait for a worker. Cheap: it is asked on every dispatch.
     fn waiting(&self, kind: &str) -> usize;
 
@@ -71,17 +88,24 @@ pub trait Broker: Send + Sync + fmt::Debug {
 pub trait Lease: Send + Sync + fmt::Debug {
     fn query(&self) -> &QueryId;
 
-    /// Adds the worker's output to the log. Waiting here is what slows a worker down.
-    async fn append(&mut self, outputs: Vec<Output>) -> Result<(), LeaseLost>;
+    fn spec(&self) -> &QuerySpec;
 
-    /// Adds the last output and ends the query. A cancel that was accepted before turns any outcome into Cancelled.
-    async fn finish(self: Box<Self>, outputs: Vec<Output>, outcome: Outcome) -> Result<QueryState, LeaseLost>;
+    /// This attempt, and how those before it failed.
+    fn tries(&self) -> Tries;
+
+    /// Moves the worker's output from `outputs` to the log. Waiting here is what slows a worker down. May be dropped at
+    /// any time: what was not added yet is still in `outputs` then.
+    async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError>;
+
+    /// Adds the last output, whether there is room or not, and ends the attempt. A cancel that was accepted before
+    /// turns any ending into Cancelled. Says which state the query is in now.
+    async fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost>;
 
     /// Gives the query back as if it had never been claimed: no worker has seen it.
     async fn release(self: Box<Self>);
 
     /// What the holder is told from outside.
-    fn orders(&mut self) -> &mut watch::Receiver<Order>;
+    fn orders(&self) -> watch::Receiver<Order>;
 }
 
 /// A cursor on a query's log.
@@ -128,6 +152,44 @@ pub struct NoSuchQuery(pub QueryId);
 #[error("the lease was lost")]
 pub struct LeaseLost;
 
+/// Why output could not be added.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum AppendError {
+    #[error(transparent)]
+    LeaseLost(#[from] LeaseLost),
+    /// The log is full, its readers are slow, and the overflow policy is to fail.
+    #[error("the readers did not keep up: the log is full and results.max_stall is over")]
+    Overflow,
+}
+
+/// How an attempt ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// The query is over; as a dead letter it is kept for a person to look at.
+    Over { outcome: Outcome, dead_letter: bool },
+    /// The query goes back to the queue after a delay.
+    Retry(Retrying),
+}
+
+impl Ending {
+    /// An ending that nobody needs to look at.
+    #[must_use]
+    pub fn plain(outcome: Outcome) -> Self {
+        Self::Over { outcome, dead_letter: false }
+    }
+}
+
+/// The attempts of a query so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tries {
+    /// The running one, from 1.
+    pub attempt: u32,
+    /// How many before it ended because the worker did.
+    pub died: u32,
+    /// How many before it ended with an error that the worker reported as retryable.
+    pub reported: u32,
+}
+
 /// Who asks for a query.
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
@@ -138,9 +200,6 @@ pub struct Claimant<'a> {
 /// A query that is now this process's to run.
 #[derive(Debug)]
 pub struct Claim {
-    pub spec: QuerySpec,
-    /// From 1.
-    pub attempt: u32,
     /// What is left of the client's deadline.
     pub deadline: Option<Duration>,
     pub lease: Box<dyn Lease>,
@@ -190,6 +249,47 @@ pub struct QueryInfo {
     pub ended_at: Option<SystemTime>,
     pub first_sequence: u64,
     pub next_sequence: u64,
+    /// Whether it is kept as a dead letter.
+    pub dead_letter: bool,
+    /// The dead letter that it is the second life of.
+    pub requeued_from: Option<QueryId>,
+    /// Its own second life.
+    pub requeued_as: Option<QueryId>,
+}
+
+/// A query that ended in failure, with all that a person needs to judge it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLetter {
+    pub query: QueryInfo,
+    pub payload: JsonText,
+    /// Every failed attempt, the last one included.
+    pub failures: Vec<FailedAttempt>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedAttempt {
+    pub attempt: u32,
+    pub at: SystemTime,
+    pub failure: Failure,
+}
+
+#[derive(Debug, Clone)]
+pub struct DeadLetterPage {
+    pub letters: Vec<DeadLetter>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<u64>,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("there is no dead letter {0}; it may have been requeued, purged or dropped by age or number (dead_letters)")]
+pub struct NoSuchDeadLetter(pub QueryId);
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum RequeueError {
+    #[error(transparent)]
+    NoSuchDeadLetter(#[from] NoSuchDeadLetter),
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
 }
 
 /// Which queries to list. Empty means any.

@@ -206,19 +206,29 @@ impl Certificate {
     /// The whole story in a sentence that a person can act on.
     #[must_use]
     pub fn summary(&self) -> String {
+        self.tell("")
+    }
+
+    /// The same for a query that ran under it: `attempt` is put in, such as "; attempt 2 of 2".
+    #[must_use]
+    pub fn tell(&self, attempt: &str) -> String {
         let age = self.uptime.as_secs_f64();
         let what = match &self.detail {
             Some(detail) => format!("{detail}; it had lived {age:.1} s"),
             None => format!("{} after {age:.1} s", self.exit),
         };
         let peak = self.peak_rss.map(|peak| format!(", {} peak", bytesize::ByteSize::b(peak).display().iec()));
-        let purpose = (!self.cause.is_failure()).then(|| format!("; stopped on purpose: {}", self.cause));
+        let purpose = match self.cause {
+            DeathCause::OomKernel => Some("; likely the kernel's out-of-memory killer".to_owned()),
+            cause if cause.is_failure() => None,
+            cause => Some(format!("; stopped on purpose: {cause}")),
+        };
         let words = match self.last_words() {
             Some(words) => format!("its last words: {words}"),
             None => "it left no last words on stderr".to_owned(),
         };
         format!(
-            "worker {} ({}) {what}{}{}; {words}",
+            "worker {} ({}) {what}{}{}{attempt}; {words}",
             self.worker,
             self.kind,
             peak.unwrap_or_default(),

@@ -75,12 +75,16 @@ pub enum FailureReason {
     WorkerDied,
     TimedOut,
     Shutdown,
+    /// Its readers did not keep up with it.
+    Overflow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectReason {
     Deadline,
     Shutdown,
+    /// The kind's workers do not start.
+    CircuitOpen,
 }
 
 /// The rung of the stop ladder that made a worker let go of its query.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::protocol::JsonText;
+use crate::{config::Recovery, protocol::JsonText};
 
 /// One unit of work as the client described it, its kind already chosen.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,4 +19,6 @@ pub struct QuerySpec {
     /// Bounds the wait for a worker, from submit.
     pub queue_timeout: Option<Duration>,
     pub session_id: Option<Box<str>>,
+    /// What happens if the worker dies under it; the configuration decides where it is absent.
+    pub recovery: Option<Recovery>,
 }

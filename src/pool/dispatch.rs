@@ -1,23 +1,21 @@
 //! Brings waiting queries and ready workers together, and carries what workers conclude back to the broker.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use async_trait::async_trait;
 use tracing::{debug, warn};
 
 use crate::{
-    broker::{Claimant, Lease, Output},
-    model::{Certificate, DeathCause, Failure, FailureReason, Outcome},
+    broker::{Claimant, Ending, Lease, Output},
+    model::{DeathCause, FailureReason, Outcome},
     state::PoolLifecycle,
-    worker::{Conclusion, Host, PoolWorker},
+    worker::{Conclusion, Host, PoolWorker, StopMode},
 };
 
-use super::Inner;
-
-const CUT_SHORT: &str = "the server stopped before the query ended";
+use super::{
+    Inner,
+    recovery::{self, Rules},
+};
 
 impl Inner {
     /// Starts waiting queries of a kind for as long as there are ready workers. Whoever makes a query wait or a
@@ -46,6 +44,43 @@ impl Inner {
             }
         }
     }
+
+    /// The rules for a query: its own, those of its type, or the pool's.
+    fn rules(&self, lease: &dyn Lease) -> Rules<'_> {
+        let spec = lease.spec();
+        Rules {
+            recovery: spec.recovery.unwrap_or_else(|| self.config.recovery.for_type(spec.query_type.as_deref())),
+            retry: &self.config.retry,
+            jitter: fastrand::f64(),
+        }
+    }
+
+    /// A worker that fails query after query while its siblings succeed swallows work: it is replaced.
+    fn judge(&self, worker: &Arc<PoolWorker>, conclusion: &Conclusion) {
+        match conclusion {
+            Conclusion::Complete { .. } => worker.succeeded(),
+            Conclusion::Reported(_) => {
+                let (failures, since) = worker.failed();
+                let kind = &worker.kind;
+                let limit = kind.max_failures.map_or(u32::MAX, std::num::NonZeroU32::get);
+                if failures >= limit && self.a_sibling_succeeded(worker, since) {
+                    warn!(
+                        worker = worker.id.0,
+                        kind = %kind.name,
+                        failures,
+                        "replacing a worker that fails its queries while others of its kind do not"
+                    );
+                    worker.request_stop(DeathCause::Evicted, StopMode::WhenDone);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn a_sibling_succeeded(&self, worker: &PoolWorker, since: std::time::Instant) -> bool {
+        let siblings = self.data.all_of_kind(&worker.kind.name);
+        siblings.iter().any(|sibling| sibling.id != worker.id && sibling.succeeded_since(since))
+    }
 }
 
 #[async_trait]
@@ -53,7 +88,9 @@ impl Host for Inner {
     async fn ready(&self, worker: &Arc<PoolWorker>) {
         let kind = self.kind_of(worker);
         if worker.has_served() {
-            self.kinds[kind].recovered();
+            self.kinds[kind].recovered(worker.created);
+        } else {
+            self.kinds[kind].probe_is_ready();
         }
         // While the pool starts or drains, the supervisor waits for just this.
         if self.lifecycle.get() != PoolLifecycle::Ready {
@@ -63,52 +100,40 @@ impl Host for Inner {
         self.dispatch(kind).await;
     }
 
-    async fn conclude(&self, lease: Box<dyn Lease>, outputs: Vec<Output>, conclusion: Conclusion) {
-        let Some(outcome) = outcome(conclusion) else {
+    async fn conclude(
+        &self,
+        worker: &Arc<PoolWorker>,
+        lease: Box<dyn Lease>,
+        outputs: Vec<Output>,
+        conclusion: Conclusion,
+    ) {
+        self.judge(worker, &conclusion);
+        let Some(ending) = recovery::decide(conclusion, lease.tries(), self.rules(&*lease)) else {
             debug!("lease lost; its output was dropped");
             return;
         };
-        if let Outcome::Error(failure) = &outcome
-            && failure.reason == FailureReason::TimedOut
-        {
-            // A death is in the log already, with its certificate.
-            warn!("query failed: {}", failure.message);
-        }
-        if matches!(&outcome, Outcome::Error(failure) if failure.reason == FailureReason::Shutdown) {
-            self.cut_short.fetch_add(1, Relaxed);
-        }
-        let state = outcome.state();
-        debug!(%state, "query over");
-        if lease.finish(outputs, outcome).await.is_err() {
-            debug!("lease lost; its outcome was dropped");
+        self.log_ending(&ending);
+        if lease.finish(outputs, ending).await.is_err() {
+            debug!("lease lost; its ending was dropped");
         }
     }
 }
 
-/// How a query ends by what its worker concluded. `None` if it is another's to end.
-fn outcome(conclusion: Conclusion) -> Option<Outcome> {
-    Some(match conclusion {
-        Conclusion::Complete { result } => Outcome::Complete { result },
-        Conclusion::Reported(failure) => Outcome::Error(failure),
-        Conclusion::Cancelled { reason, rung } => Outcome::Cancelled { reason: (*reason).into(), rung },
-        Conclusion::TimedOut { limit, rung, certificate } => {
-            let message = format!(
-                "the query ran longer than its timeout of {}; the worker let go {}",
-                humantime::format_duration(Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX))),
-                rung.words()
-            );
-            let failure = Failure { certificate, ..Failure::new(FailureReason::TimedOut, message) };
-            Outcome::Error(Box::new(failure))
+impl Inner {
+    fn log_ending(&self, ending: &Ending) {
+        match ending {
+            Ending::Retry(retrying) => {
+                warn!(delay = ?retrying.delay, "attempt failed, trying again: {}", retrying.failure.message);
+            }
+            Ending::Over { outcome: Outcome::Error(failure), dead_letter } => match failure.reason {
+                FailureReason::Shutdown => {
+                    self.cut_short.fetch_add(1, Relaxed);
+                }
+                // A death is in the log already, with its certificate.
+                FailureReason::WorkerDied | FailureReason::Reported => debug!(dead_letter, "query failed"),
+                FailureReason::TimedOut | FailureReason::Overflow => warn!("query failed: {}", failure.message),
+            },
+            Ending::Over { outcome, .. } => debug!(state = %outcome.state(), "query over"),
         }
-        Conclusion::Died(certificate) => Outcome::Error(Box::new(died(certificate))),
-        Conclusion::CutShort => Outcome::Error(Box::new(Failure::new(FailureReason::Shutdown, CUT_SHORT))),
-        Conclusion::LeaseLost => return None,
-    })
-}
-
-fn died(certificate: Arc<Certificate>) -> Failure {
-    if certificate.cause == DeathCause::Shutdown {
-        return Failure::new(FailureReason::Shutdown, CUT_SHORT).with_certificate(certificate);
     }
-    Failure::new(FailureReason::WorkerDied, certificate.summary()).with_certificate(certificate)
 }

@@ -16,7 +16,8 @@ use super::{
 };
 
 /// What reaping and writing certificates may take beyond the ladder itself.
-const SLACK: Duration = Duration::from_secs(2);
+/// A process that the kernel holds in a system call is given up after 5 s.
+const SLACK: Duration = Duration::from_secs(7);
 
 /// What the stop cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,9 @@ impl Supervisor {
                 Ok(None) => break,
                 Err(_) => {
                     // Their processes are killed when the tasks are dropped.
-                    warn!(workers = self.drivers.len(), "workers did not end in time and were abandoned");
+                    let busy = self.inner.data.busy_count();
+                    self.inner.cut_short.fetch_add(busy, Relaxed);
+                    warn!(workers = self.drivers.len(), busy, "workers did not end in time and were abandoned");
                     self.drivers.shutdown().await;
                 }
             }
@@ -92,7 +95,7 @@ impl Supervisor {
 impl Inner {
     /// Whether an accepted query has not ended yet.
     fn has_work(&self) -> bool {
-        self.data.busy_count() > 0 || self.kinds.iter().any(|kind| self.broker.waiting(&kind.config.name) > 0)
+        self.broker.unfinished() > 0
     }
 
     fn request_stop_of_all(&self, mode: StopMode) {

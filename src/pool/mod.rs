@@ -1,9 +1,11 @@
 //! The pool: keeps workers warm, gives each waiting query to one that can run it, replaces those that end.
 
+mod dead_letters;
 mod dispatch;
 mod drain;
 mod health;
 mod kinds;
+mod recovery;
 mod supervisor;
 mod worker_data;
 
@@ -28,9 +30,10 @@ use crate::{
     metrics::Metrics,
     model::{Certificate, QueryId, QuerySpec, WorkerId},
     state::{Machine, Occupancy, PoolLifecycle, Transition, WorkerState},
-    worker::{PoolWorker, Snapshot, SocketDir, Spawner},
+    worker::{PoolWorker, Sample, Snapshot, SocketDir, Spawner},
 };
 
+pub use dead_letters::Selection;
 pub use drain::Drained;
 pub use health::{Health, KindHealth};
 pub use kinds::Unroutable;
@@ -59,18 +62,10 @@ struct Inner {
     next_worker: AtomicU64,
     /// Wakes the supervisor: a query waits and no worker is ready, or the pool is to stop.
     nudge: Notify,
-    deaths: Mutex<VecDeque<Obituary>>,
+    deaths: Mutex<VecDeque<Portrait>>,
     /// Running queries that the server's stop ended.
     cut_short: AtomicUsize,
     started: Instant,
-}
-
-/// What is kept of an ended worker.
-#[derive(Debug, Clone)]
-pub struct Obituary {
-    pub worker: Snapshot,
-    pub history: Vec<Transition<WorkerState>>,
-    pub certificate: Arc<Certificate>,
 }
 
 /// A worker to look at, live or lately ended.
@@ -78,7 +73,15 @@ pub struct Obituary {
 pub struct Portrait {
     pub worker: Snapshot,
     pub history: Vec<Transition<WorkerState>>,
+    pub samples: Vec<Sample>,
+    /// How it ended, if it has.
     pub certificate: Option<Arc<Certificate>>,
+}
+
+impl Portrait {
+    fn of(worker: &PoolWorker, certificate: Option<Arc<Certificate>>) -> Self {
+        Self { worker: worker.snapshot(), history: worker.history(), samples: worker.samples(), certificate }
+    }
 }
 
 /// A query as the client sent it, its kind not yet chosen.
@@ -105,6 +108,8 @@ pub struct Accepted {
 pub enum RequestError {
     #[error("the server is {0} and takes no more queries")]
     NotAdmitting(PoolLifecycle),
+    #[error("workers of kind {kind} do not start, so its queries fail at once; {reason}")]
+    CircuitOpen { kind: Arc<str>, reason: String },
     #[error(transparent)]
     Unroutable(#[from] Unroutable),
     #[error(transparent)]
@@ -167,7 +172,11 @@ impl Pool {
         let kind = self.inner.route(request.kind.as_deref(), request.spec.query_type.as_deref())?;
         let id = request.id.unwrap_or_else(QueryId::generate);
         let name = self.inner.kinds[kind].config.name.clone();
-        let spec = QuerySpec { kind: name.clone(), ..request.spec };
+        if let Some(reason) = self.inner.kinds[kind].circuit_reason() {
+            return Err(RequestError::CircuitOpen { kind: name, reason });
+        }
+        let queue_timeout = request.spec.queue_timeout.or(self.inner.kinds[kind].config.queue_timeout);
+        let spec = QuerySpec { kind: name.clone(), queue_timeout, ..request.spec };
         let query = NewQuery { id: id.clone(), spec, deadline: request.deadline, abandon_after: request.abandon_after };
         let submitted = self.inner.broker.submit(query).await?;
         if !submitted.existed {
@@ -194,15 +203,9 @@ impl Pool {
     #[must_use]
     pub fn worker(&self, id: WorkerId) -> Option<Portrait> {
         if let Some(worker) = self.inner.data.get(id) {
-            return Some(Portrait { worker: worker.snapshot(), history: worker.history(), certificate: None });
+            return Some(Portrait::of(&worker, None));
         }
-        let deaths = self.inner.deaths.lock();
-        let death = deaths.iter().find(|death| death.worker.id == id)?;
-        Some(Portrait {
-            worker: death.worker.clone(),
-            history: death.history.clone(),
-            certificate: Some(death.certificate.clone()),
-        })
+        self.inner.deaths.lock().iter().find(|death| death.worker.id == id).cloned()
     }
 
     #[must_use]
@@ -240,7 +243,7 @@ impl Inner {
             .expect("a worker's kind is one of the pool's")
     }
 
-    fn remember(&self, death: Obituary) {
+    fn remember(&self, death: Portrait) {
         let mut deaths = self.deaths.lock();
         if deaths.len() == REMEMBERED_DEATHS {
             deaths.pop_front();

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::{
@@ -11,15 +11,15 @@ use tokio::{
     time::MissedTickBehavior,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::{
-    model::{Certificate, WorkerId},
+    model::{Certificate, DeathCause, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
     worker::{self, Host, PoolWorker, SocketDir, Spawner, Surroundings},
 };
 
-use super::{Inner, Obituary, drain::Drained, kinds::Kind};
+use super::{Inner, Portrait, drain::Drained, kinds::Kind};
 
 /// How often things are looked at that nobody announces: idle workers, waits that are over.
 const TICK: Duration = Duration::from_millis(500);
@@ -116,8 +116,23 @@ impl Supervisor {
                 self.inner.dispatch(kind).await;
             }
         }
+        self.fail_fast().await;
         self.settle();
         self.grow();
+    }
+
+    /// The queries of a kind whose workers do not start are not left to wait for them.
+    async fn fail_fast(&self) {
+        for kind in &self.inner.kinds {
+            let name = &kind.config.name;
+            if let Some(reason) = kind.circuit_reason()
+                && self.inner.broker.waiting(name) > 0
+            {
+                let message = format!("workers of kind {name} do not start; {reason}");
+                let rejected = self.inner.broker.reject_waiting(name, RejectReason::CircuitOpen, &message).await;
+                warn!(kind = %name, rejected, "queries failed because no worker of their kind starts");
+            }
+        }
     }
 
     /// The one place where a worker leaves the registry.
@@ -129,11 +144,12 @@ impl Supervisor {
                 (panic.id(), None)
             }
         };
-        let Some(worker) = self.ids.remove(&task).and_then(|id| self.inner.data.remove(id)) else { return };
-        let Some(certificate) = certificate else { return };
+        let Some(id) = self.ids.remove(&task) else { return };
+        let Some(worker) = self.inner.data.remove(id, |worker| self.inner.kind_of(worker)) else { return };
+        let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
         worker.metrics.worker_ended(certificate.cause);
         self.inner.kinds[self.inner.kind_of(&worker)].ended(&certificate, Instant::now());
-        self.inner.remember(Obituary { worker: worker.snapshot(), history: worker.history(), certificate });
+        self.inner.remember(Portrait::of(&worker, Some(certificate)));
     }
 
     /// The pool is ready once every worker it began with is ready or has failed.
@@ -202,6 +218,25 @@ impl Supervisor {
     }
 }
 
+/// The certificate of a worker whose task failed: its process was killed when the task was dropped.
+fn lost_track(worker: &PoolWorker) -> Certificate {
+    let snapshot = worker.snapshot();
+    Certificate {
+        worker: worker.id,
+        kind: worker.kind.name.clone(),
+        pid: snapshot.pid,
+        cause: DeathCause::Crash,
+        exit: Exit::Unknown,
+        detail: Some("was killed because the server lost track of it; this is a bug in remuda".to_owned()),
+        query: None,
+        uptime: snapshot.uptime,
+        queries_processed: 0,
+        peak_rss: snapshot.peak_rss,
+        stderr_tail: String::new(),
+        at: SystemTime::now(),
+    }
+}
+
 impl Inner {
     /// When the next start is due that was put off after a failure.
     fn next_start(&self) -> Option<Instant> {
@@ -214,7 +249,7 @@ impl Inner {
         for worker in self.data.snapshot() {
             let kind = &self.kinds[self.kind_of(&worker)];
             if worker.state().is_healthy() && worker.snapshot().uptime > kind.config.restart_backoff_max {
-                kind.recovered();
+                kind.recovered(worker.created);
             }
         }
     }

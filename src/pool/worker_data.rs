@@ -33,8 +33,11 @@ impl WorkerData {
         self.management_lock.lock().insert(worker.id, worker);
     }
 
-    pub(super) fn remove(&self, id: WorkerId) -> Option<Arc<PoolWorker>> {
-        self.management_lock.lock().remove(&id)
+    /// Takes a worker out of the registry and out of its kind's rotation, where it may still stand if it died idle.
+    pub(super) fn remove(&self, id: WorkerId, kind: impl Fn(&PoolWorker) -> usize) -> Option<Arc<PoolWorker>> {
+        let worker = self.management_lock.lock().remove(&id)?;
+        self.ready_queue[kind(&worker)].lock().retain(|ready| ready.id != id);
+        Some(worker)
     }
 
     pub(super) fn get(&self, id: WorkerId) -> Option<Arc<PoolWorker>> {

@@ -10,7 +10,11 @@ use crate::protocol::{LineBuffer, ProtocolError};
 pub(super) struct Connection {
     stream: Arc<UnixStream>,
     lines: LineBuffer,
+    reads: u32,
 }
+
+/// How many reads, of up to 64 KiB each, a worker gets before others have their turn.
+const READS_AT_A_TIME: u32 = 4;
 
 /// What came of waiting for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +26,13 @@ pub(super) enum Fill {
 
 impl Connection {
     pub(super) fn new(stream: Arc<UnixStream>, max_line_bytes: usize) -> Self {
-        Self { stream, lines: LineBuffer::new(max_line_bytes) }
+        Self { stream, lines: LineBuffer::new(max_line_bytes), reads: 0 }
     }
 
     /// Waits for bytes. May be dropped at any time without losing any.
     pub(super) async fn fill(&mut self) -> Fill {
+        // A worker that never stops writing must leave room for others: this read is never "not ready".
+        self.pause().await;
         loop {
             if self.stream.readable().await.is_err() {
                 return Fill::End;
@@ -45,11 +51,20 @@ impl Connection {
     pub(super) async fn discard(&mut self) {
         let mut sink = vec![0; 4 * 1024];
         while self.stream.readable().await.is_ok() {
+            self.pause().await;
             match self.stream.try_read(&mut sink) {
                 Ok(1..) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(0) | Err(_) => return,
             }
+        }
+    }
+
+    /// Lets other tasks run every few reads.
+    async fn pause(&mut self) {
+        self.reads += 1;
+        if self.reads.is_multiple_of(READS_AT_A_TIME) {
+            tokio::task::yield_now().await;
         }
     }
 

@@ -16,7 +16,9 @@ use super::{
     launch::LaunchFailure,
     output::Drains,
     process::Process,
-    serve::{Running, Why},
+    running::{Running, Why},
+    usage,
+    vitals::Expectations,
 };
 
 /// What a worker is started with beside its kind.
@@ -37,13 +39,23 @@ pub(super) struct Driver {
     pub connection: Option<Connection>,
     pub drains: Drains,
     pub running: Option<Running>,
+    /// To be compared with at the end.
+    oom_kills_before: Option<u64>,
 }
 
 /// Lives a worker's whole life and returns its death certificate.
 pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<Certificate> {
     let started = Instant::now();
-    let mut driver =
-        Driver { worker, host, surroundings, process: None, connection: None, drains: Drains::new(), running: None };
+    let mut driver = Driver {
+        worker,
+        host,
+        surroundings,
+        process: None,
+        connection: None,
+        drains: Drains::new(),
+        running: None,
+        oom_kills_before: usage::oom_kills(),
+    };
     let end = match driver.start().await {
         Ok(()) => driver.serve().await,
         Err(end) => end,
@@ -55,9 +67,7 @@ impl Driver {
     /// The one way out, for every way a worker can end.
     async fn finish(mut self, end: End, started: Instant) -> Arc<Certificate> {
         self.leave_service(end.cause);
-        if let Some(process) = &self.process {
-            self.worker.measured(process.peak_rss());
-        }
+        self.measure();
         let (exit, rung) = self.stop_process(end.farewell).await;
         self.connection = None;
         let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
@@ -66,11 +76,28 @@ impl Driver {
         log_end(&certificate);
         if let Some(running) = self.running.take() {
             let conclusion = conclude_by_end(&running, &certificate, rung);
-            self.host.conclude(running.lease, Vec::new(), conclusion).instrument(running.span).await;
+            let worker = self.worker.clone();
+            self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.span).await;
         }
         self.worker.forget_task();
         let _ = self.worker.step_to(WorkerState::Dead, "reaped");
         certificate
+    }
+
+    pub(super) fn measure(&self) {
+        if let Some(reading) = self.process.as_ref().and_then(Process::usage) {
+            self.worker.measured(reading);
+        }
+    }
+
+    pub(super) fn expectations(&self) -> Expectations {
+        let kind = &self.worker.kind;
+        Expectations {
+            heartbeats: self.worker.sends_heartbeats(),
+            warning: kind.heartbeat_warning,
+            timeout: kind.heartbeat_timeout,
+            ping_interval: kind.ping_interval,
+        }
     }
 
     /// From here on the worker takes no query; one that was just handed over is taken along.
@@ -80,6 +107,13 @@ impl Driver {
         self.pick_up();
     }
 
+    /// A SIGKILL that we did not send, while the kernel killed someone for lack of memory, was likely the kernel's.
+    fn judge(&self, cause: DeathCause, exit: Exit) -> DeathCause {
+        let killed = cause == DeathCause::Crash && exit == Exit::Signal(libc::SIGKILL);
+        let kills_since = usage::oom_kills().zip(self.oom_kills_before).map(|(now, before)| now.saturating_sub(before));
+        if killed && kills_since.is_some_and(|kills| kills > 0) { DeathCause::OomKernel } else { cause }
+    }
+
     fn certify(&self, end: End, exit: Exit, stderr: &str, started: Instant) -> Certificate {
         let snapshot = self.worker.snapshot();
         let program = self.worker.kind.command.first().map_or("", String::as_str);
@@ -87,7 +121,7 @@ impl Driver {
             worker: self.worker.id,
             kind: self.worker.kind.name.clone(),
             pid: snapshot.pid,
-            cause: end.cause,
+            cause: self.judge(end.cause, exit),
             exit,
             detail: end.story.tell(exit, stderr, program),
             query: snapshot.query,
@@ -107,6 +141,7 @@ fn conclude_by_end(running: &Running, certificate: &Arc<Certificate>, rung: Rung
         Some(Why::Timeout(limit)) => {
             Conclusion::TimedOut { limit: *limit, rung, certificate: Some(certificate.clone()) }
         }
+        Some(Why::Overflow) => Conclusion::Overflowed,
         Some(Why::Lost) => Conclusion::LeaseLost,
         Some(Why::Stop) | None => Conclusion::Died(certificate.clone()),
     }

@@ -132,6 +132,11 @@ impl End {
         Self { cause, story: Story::Exit, farewell }
     }
 
+    pub(super) fn lifeless(silence: Duration) -> Self {
+        let story = Story::Told(format!("gave no sign of life for {:.1} s", silence.as_secs_f64()));
+        Self { cause: DeathCause::NoHeartbeat, story, farewell: Farewell::Sigterm }
+    }
+
     pub(super) fn exited_before(milestone: Milestone) -> Self {
         Self { cause: DeathCause::StartFailed, story: Story::ExitedBefore(milestone), farewell: Farewell::None }
     }

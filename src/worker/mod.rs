@@ -10,10 +10,13 @@ mod outbox;
 mod output;
 mod pool_worker;
 mod process;
+mod running;
 mod serve;
 mod socket;
 mod start;
 mod stop;
+mod usage;
+mod vitals;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -31,6 +34,7 @@ pub use launch::{LAUNCH_ARGUMENT, launch};
 pub use pool_worker::{Introduction, PoolWorker, Snapshot, StopMode};
 pub use process::Spawner;
 pub use socket::SocketDir;
+pub use usage::Sample;
 
 /// What a worker needs from the pool it belongs to.
 #[async_trait]
@@ -39,7 +43,13 @@ pub trait Host: Send + Sync + fmt::Debug {
     async fn ready(&self, worker: &Arc<PoolWorker>);
 
     /// The worker is done with a query, one way or another. The host decides how the query goes on.
-    async fn conclude(&self, lease: Box<dyn Lease>, outputs: Vec<Output>, conclusion: Conclusion);
+    async fn conclude(
+        &self,
+        worker: &Arc<PoolWorker>,
+        lease: Box<dyn Lease>,
+        outputs: Vec<Output>,
+        conclusion: Conclusion,
+    );
 }
 
 /// How a worker came to be done with its query.
@@ -63,6 +73,8 @@ pub enum Conclusion {
     },
     /// The worker ended under it, by itself or because the server stops.
     Died(Arc<Certificate>),
+    /// Its readers did not keep up with it.
+    Overflowed,
     /// The worker let go of it because the server stops.
     CutShort,
     /// Another replica runs it now.

@@ -23,7 +23,10 @@ use crate::{
     state::{ConnectionState, Machine, Refused, StateCell, Transition, WorkerState},
 };
 
-use super::outbox::Outbox;
+use super::{
+    outbox::Outbox,
+    usage::{Reading, Sample, Usage},
+};
 
 #[derive(Debug)]
 pub struct PoolWorker {
@@ -32,7 +35,7 @@ pub struct PoolWorker {
     pub metrics: Arc<KindMetrics>,
     machine: Machine<WorkerState>,
     pub(super) connection: StateCell<ConnectionState>,
-    created: Instant,
+    pub created: Instant,
     created_at: SystemTime,
     lock: Mutex<Inner>,
     outbox: OnceLock<Outbox>,
@@ -53,7 +56,11 @@ struct Inner {
     dispatched: u64,
     queries_processed: u64,
     last_activity: Instant,
-    peak_rss: Option<u64>,
+    last_heard: Instant,
+    /// Queries in a row that it failed, and when the first of them was.
+    failures: Option<(u32, Instant)>,
+    last_success: Option<Instant>,
+    usage: Usage,
 }
 
 /// What the worker said of itself in `ready`.
@@ -62,6 +69,8 @@ pub struct Introduction {
     pub name: Option<String>,
     pub version: Option<String>,
     pub capabilities: Vec<String>,
+    /// Whether it sends heartbeats.
+    pub heartbeats: bool,
 }
 
 /// A stop that was asked for. The cause is the first one given; the mode can only become more urgent.
@@ -104,6 +113,9 @@ pub struct Snapshot {
     pub started_at: SystemTime,
     pub uptime: Duration,
     pub peak_rss: Option<u64>,
+    pub usage: Option<Sample>,
+    /// How long ago it last said anything.
+    pub last_heard: Duration,
     pub introduction: Introduction,
 }
 
@@ -129,7 +141,10 @@ impl PoolWorker {
                 dispatched: 0,
                 queries_processed: 0,
                 last_activity: now,
-                peak_rss: None,
+                last_heard: now,
+                failures: None,
+                last_success: None,
+                usage: Usage::default(),
             }),
             outbox: OnceLock::new(),
             attention: Notify::new(),
@@ -164,7 +179,9 @@ impl PoolWorker {
             queries_processed: inner.queries_processed,
             started_at: self.created_at,
             uptime: self.created.elapsed(),
-            peak_rss: inner.peak_rss,
+            peak_rss: inner.usage.peak_rss,
+            usage: inner.usage.latest(),
+            last_heard: inner.last_heard.elapsed(),
             introduction: inner.introduction.clone(),
         }
     }
@@ -189,17 +206,19 @@ impl PoolWorker {
             return Err(claim);
         }
         inner.dispatched += 1;
+        let spec = claim.lease.spec();
+        let attempt = claim.lease.tries().attempt;
         let request_id = format!("{}-{}", self.id, inner.dispatched);
-        let limit = [claim.spec.timeout.or(self.kind.timeout), claim.deadline].into_iter().flatten().min();
+        let limit = [spec.timeout.or(self.kind.timeout), claim.deadline].into_iter().flatten().min();
         let timeout = limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
-        let mut line = BytesMut::with_capacity(claim.spec.payload.len() + 256);
+        let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
-            payload: claim.spec.payload.as_str(),
-            attempt: Some(claim.attempt),
-            query_type: claim.spec.query_type.as_deref(),
-            key: claim.spec.key.as_deref(),
-            session_id: claim.spec.session_id.as_deref(),
+            payload: spec.payload.as_str(),
+            attempt: Some(attempt),
+            query_type: spec.query_type.as_deref(),
+            key: spec.key.as_deref(),
+            session_id: spec.session_id.as_deref(),
             timeout_ms: limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
             traceparent: None,
         }
@@ -213,7 +232,7 @@ impl PoolWorker {
         // The driver looks for the task after every wake, and takes this lock to do so: it cannot read an answer
         // before it knows the question.
         let query = claim.lease.query().clone();
-        let span = info_span!("query", %query, kind = %self.kind.name, worker = self.id.0, attempt = claim.attempt);
+        let span = info_span!("query", %query, kind = %self.kind.name, worker = self.id.0, attempt);
         debug!(parent: &span, "query dispatched");
         inner.current_task = Some(query);
         inner.handover = Some(Task { lease: claim.lease, request_id, timeout, span });
@@ -295,9 +314,40 @@ impl PoolWorker {
         self.lock.lock().pid = Some(pid);
     }
 
-    pub(super) fn measured(&self, peak_rss: Option<u64>) {
+    pub(super) fn measured(&self, reading: Reading) {
+        self.lock.lock().usage.add(reading, Instant::now());
+    }
+
+    pub(super) fn heard(&self) {
+        self.lock.lock().last_heard = Instant::now();
+    }
+
+    pub(super) fn sends_heartbeats(&self) -> bool {
+        self.lock.lock().introduction.heartbeats
+    }
+
+    /// Its last uses of resources, oldest first.
+    pub fn samples(&self) -> Vec<Sample> {
+        self.lock.lock().usage.samples()
+    }
+
+    /// It answered a query as it should.
+    pub fn succeeded(&self) {
         let mut inner = self.lock.lock();
-        inner.peak_rss = inner.peak_rss.max(peak_rss);
+        inner.failures = None;
+        inner.last_success = Some(Instant::now());
+    }
+
+    /// It failed a query. Says how many in a row that makes, and since when.
+    pub fn failed(&self) -> (u32, Instant) {
+        let mut inner = self.lock.lock();
+        let (count, since) = inner.failures.unwrap_or((0, Instant::now()));
+        *inner.failures.insert((count + 1, since))
+    }
+
+    /// Whether it has answered a query as it should since then.
+    pub fn succeeded_since(&self, then: Instant) -> bool {
+        self.lock.lock().last_success.is_some_and(|at| at >= then)
     }
 
     pub(super) fn connected(&self, outbox: Outbox) {

@@ -27,6 +27,7 @@ use super::{
     descriptors,
     guard::Guardian,
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
+    usage::Reading,
 };
 
 /// How long a process may take to vanish after SIGKILL. Longer means that the kernel holds it in a system call.
@@ -182,12 +183,9 @@ impl Process {
         exit
     }
 
-    /// The largest resident set so far, in bytes.
-    pub(super) fn peak_rss(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_pid())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib * 1024)
+    /// What it uses of the machine; `None` if it has ended.
+    pub(super) fn usage(&self) -> Option<Reading> {
+        Reading::of(self.pid())
     }
 }
 
@@ -195,6 +193,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = kill_process_group(self.pid, Signal::KILL);
+            self.guardian.release(child.id());
             // Only a panic or an unkillable process leads here; the wait may block, so it gets a thread.
             let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || child.wait());
         }

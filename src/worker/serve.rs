@@ -1,98 +1,72 @@
 //! A worker in service: here a line of its output becomes an entry of its query's event log.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
-
-use tracing::{Instrument, Span};
+use tracing::{Instrument, warn};
 
 use crate::{
-    broker::{Order, Output},
-    model::{DeathCause, Failure, FailureReason, Rung},
-    protocol::{JsonText, PoolFrame, ProtocolError, WorkerFrame},
+    broker::{AppendError, Order},
+    model::DeathCause,
+    protocol::{PoolFrame, ProtocolError, WorkerFrame},
     state::WorkerState,
 };
 
 use super::{
-    Conclusion, StopMode,
+    StopMode,
     connection::Fill,
     driver::Driver,
     end::{End, Farewell},
-    pool_worker::Task,
+    running::{LettingGo, Running, Why, append},
     stop::at,
+    vitals::{Finding, Occupation, Vitals},
 };
 
 /// How long a process that closed its connection has to exit before it counts as alive but disconnected.
 pub(super) const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(500);
 /// How long to read on after the process has ended: its last words are in the socket, unless a child of it holds on.
 const READ_AFTER_EXIT: Duration = Duration::from_millis(200);
-/// How often the worker's memory is looked at.
+/// How often the worker's memory and processor time are looked at.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
-
-/// The query a worker is running.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub lease: Box<dyn crate::broker::Lease>,
-    request_id: String,
-    timeout: Option<(Duration, Instant)>,
-    pub span: Span,
-    pub letting_go: Option<LettingGo>,
-}
-
-/// A running query that the worker was told to let go of.
-#[derive(Debug)]
-pub(super) struct LettingGo {
-    pub why: Why,
-    until: Instant,
-}
-
-#[derive(Debug)]
-pub(super) enum Why {
-    Cancel(Arc<str>),
-    Timeout(Duration),
-    Lost,
-    Stop,
-}
 
 /// What ended the driver's wait.
 enum Wake {
     Bytes(Fill),
+    Appended(Result<(), AppendError>),
     Exited,
     Attention,
     Order(Order),
     Deadline,
+    Vitals,
     Measure,
 }
 
-/// What a worker's lines amount to, up to the frame that ends its query.
-#[derive(Default)]
-struct Harvest {
-    outputs: Vec<Output>,
-    verdict: Option<Verdict>,
-}
-
-enum Verdict {
-    Complete(JsonText),
-    Error(Box<Failure>),
+/// The clocks that run while a worker is in service.
+struct Clocks {
+    measure: Instant,
+    vitals: Vitals,
 }
 
 impl Driver {
     /// Runs queries until the worker ends or is to be stopped.
     pub(super) async fn serve(&mut self) -> End {
+        let vitals = Vitals::new(self.expectations(), Instant::now().into_std());
+        let mut clocks = Clocks { measure: Instant::now() + MEASURE_EVERY, vitals };
         self.host.ready(&self.worker.clone()).await;
-        let mut measure = Instant::now() + MEASURE_EVERY;
         loop {
             if let Some(end) = self.heed_intent() {
                 return end;
             }
-            let wake = self.wake(measure).await;
-            if matches!(wake, Wake::Measure) {
-                measure = Instant::now() + MEASURE_EVERY;
+            match self.advance().await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => return self.broke_protocol(&error),
             }
-            if let Err(end) = self.handle(wake).await {
+            let wake = self.wake(&clocks).await;
+            if let Err(end) = self.handle(wake, &mut clocks).await {
                 return end;
             }
         }
@@ -103,6 +77,10 @@ impl Driver {
         if let Some(task) = self.worker.take_over() {
             self.running = Some(Running::new(task));
         }
+    }
+
+    fn occupation(&self) -> Occupation {
+        if self.running.is_some() { Occupation::Busy } else { Occupation::Idle }
     }
 
     /// What a requested stop asks for now.
@@ -123,12 +101,23 @@ impl Driver {
         None
     }
 
-    async fn wake(&mut self, measure: Instant) -> Wake {
+    async fn wake(&mut self, clocks: &Clocks) -> Wake {
+        let occupation = self.occupation();
         let connection = self.connection.as_mut().expect("a worker in service is connected");
         let process = self.process.as_ref().expect("a worker in service has a process");
         let outbox = self.worker.outbox().expect("a worker in service is connected");
         let deadline = self.running.as_ref().and_then(Running::deadline);
-        let orders = self.running.as_mut().map(|running| running.lease.orders());
+        let stalled = self.running.as_ref().is_some_and(|running| !running.backlog.is_empty());
+        let (orders, appending) = match &mut self.running {
+            Some(running) => (Some(&mut running.orders), Some((&mut running.lease, &mut running.backlog))),
+            None => (None, None),
+        };
+        let appended = async {
+            match appending {
+                Some((lease, backlog)) => append(&mut **lease, backlog).await,
+                None => std::future::pending().await,
+            }
+        };
         let flush = async {
             // A broken connection is for the reader to find.
             let _ = outbox.flush().await;
@@ -140,21 +129,33 @@ impl Driver {
             order = next_order(orders) => Wake::Order(order),
             () = at(deadline) => Wake::Deadline,
             () = process.ended() => Wake::Exited,
-            fill = connection.fill() => Wake::Bytes(fill),
+            appended = appended => Wake::Appended(appended),
+            fill = connection.fill(), if !stalled => Wake::Bytes(fill),
             () = flush => Wake::Attention,
-            () = tokio::time::sleep_until(measure) => Wake::Measure,
+            () = at(clocks.vitals.next_check(occupation).map(Into::into)) => Wake::Vitals,
+            () = tokio::time::sleep_until(clocks.measure) => Wake::Measure,
         }
     }
 
-    async fn handle(&mut self, wake: Wake) -> Result<(), End> {
+    async fn handle(&mut self, wake: Wake, clocks: &mut Clocks) -> Result<(), End> {
         match wake {
             Wake::Attention if self.worker.is_deaf() => return Err(self.closed().await),
-            Wake::Attention | Wake::Order(Order::Run) => {}
+            Wake::Attention | Wake::Order(Order::Run) | Wake::Appended(Ok(())) => {}
+            Wake::Appended(Err(AppendError::Overflow)) => self.drop_output(Why::Overflow, "nobody keeps up with it"),
             Wake::Order(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
-            Wake::Order(Order::Lost) => self.let_go(Why::Lost, "the query runs elsewhere"),
+            Wake::Order(Order::Lost) | Wake::Appended(Err(AppendError::LeaseLost(_))) => {
+                self.drop_output(Why::Lost, "the query runs elsewhere");
+            }
             Wake::Deadline => return self.out_of_time(),
-            Wake::Measure => self.measure(),
-            Wake::Bytes(Fill::Data) => return self.harvest().await.map_err(|error| End::protocol(&error)),
+            Wake::Measure => {
+                clocks.measure = Instant::now() + MEASURE_EVERY;
+                self.measure();
+            }
+            Wake::Vitals => return self.check_vitals(&mut clocks.vitals),
+            Wake::Bytes(Fill::Data) => {
+                clocks.vitals.heard(Instant::now().into_std());
+                self.worker.heard();
+            }
             Wake::Bytes(Fill::End) => return Err(self.closed().await),
             Wake::Exited => return Err(self.exited().await),
         }
@@ -174,6 +175,14 @@ impl Driver {
         self.send(&PoolFrame::Cancel { request_id: &request_id, reason });
     }
 
+    /// Nobody wants what the worker says any more.
+    fn drop_output(&mut self, why: Why, reason: &str) {
+        if let Some(running) = &mut self.running {
+            running.backlog.clear();
+        }
+        self.let_go(why, reason);
+    }
+
     fn out_of_time(&mut self) -> Result<(), End> {
         let Some(running) = &self.running else { return Ok(()) };
         match (&running.letting_go, running.timeout) {
@@ -189,75 +198,75 @@ impl Driver {
     fn cause_of(&self, why: &Why) -> DeathCause {
         match why {
             Why::Timeout(_) => DeathCause::Timeout,
-            Why::Cancel(_) | Why::Lost => DeathCause::Cancel,
+            Why::Cancel(_) | Why::Lost | Why::Overflow => DeathCause::Cancel,
             Why::Stop => self.worker.intent().map_or(DeathCause::Shutdown, |intent| intent.cause),
         }
     }
 
-    fn measure(&self) {
-        if let Some(process) = &self.process {
-            self.worker.measured(process.peak_rss());
-        }
-    }
-
-    /// Works through the lines that have arrived.
-    async fn harvest(&mut self) -> Result<(), ProtocolError> {
-        self.pick_up();
-        loop {
-            let harvest = self.gather()?;
-            let Some(verdict) = harvest.verdict else {
-                self.append(harvest.outputs).await;
-                return Ok(());
-            };
-            self.conclude(harvest.outputs, verdict).await;
-        }
-    }
-
-    /// Reads frames up to the one that ends the running query, or all there are.
-    fn gather(&mut self) -> Result<Harvest, ProtocolError> {
-        let connection = self.connection.as_mut().expect("a worker in service is connected");
-        let mut harvest = Harvest::default();
-        while let Some(line) = connection.next_line()? {
-            let frame = WorkerFrame::parse(line)?;
-            if let Some(id) = frame.request_id()
-                && self.running.as_ref().is_none_or(|running| running.request_id != id)
-            {
-                self.worker.metrics.stale_frame();
-                continue;
+    fn check_vitals(&mut self, vitals: &mut Vitals) -> Result<(), End> {
+        match vitals.check(Instant::now().into_std(), self.occupation()) {
+            Finding::Fine => {}
+            Finding::Ask => self.send(&PoolFrame::HealthCheck),
+            Finding::Worrying(silence) => {
+                let kind = &self.worker.kind.name;
+                warn!(worker = self.worker.id.0, %kind, ?silence, "worker has not given a sign of life for a while");
             }
-            harvest.take(frame)?;
-            if harvest.verdict.is_some() {
+            Finding::Dead(silence) => return Err(End::lifeless(silence)),
+        }
+        Ok(())
+    }
+
+    /// Works through what has arrived, as far as it goes without waiting. True if there may be more to do.
+    async fn advance(&mut self) -> Result<bool, ProtocolError> {
+        if self.running.as_ref().is_some_and(|running| !running.backlog.is_empty()) {
+            return Ok(false);
+        }
+        if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) {
+            self.conclude().await;
+            return Ok(true);
+        }
+        self.gather()
+    }
+
+    /// Reads frames up to the one that ends the running query, or all there are. True if there were any.
+    fn gather(&mut self) -> Result<bool, ProtocolError> {
+        self.pick_up();
+        let connection = self.connection.as_mut().expect("a worker in service is connected");
+        let mut any = false;
+        while let Some(line) = connection.next_line()? {
+            any = true;
+            let frame = WorkerFrame::parse(line)?;
+            if matches!(frame, WorkerFrame::Ready { .. }) {
+                return Err(ProtocolError::SecondReady);
+            }
+            let Some(id) = frame.request_id() else { continue };
+            match &mut self.running {
+                Some(running) if running.request_id == id => running.take(frame),
+                _ => self.worker.metrics.stale_frame(),
+            }
+            if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) {
                 break;
             }
         }
-        Ok(harvest)
-    }
-
-    async fn append(&mut self, outputs: Vec<Output>) {
-        let Some(running) = &mut self.running else { return };
-        if !outputs.is_empty() && running.lease.append(outputs).await.is_err() {
-            self.let_go(Why::Lost, "the query runs elsewhere");
-        }
+        Ok(any)
     }
 
     /// The worker ended its query by itself; it can take the next one.
-    async fn conclude(&mut self, outputs: Vec<Output>, verdict: Verdict) {
+    async fn conclude(&mut self) {
         let Some(running) = self.running.take() else { return };
-        let conclusion = match (running.letting_go.map(|letting_go| letting_go.why), verdict) {
-            (Some(Why::Cancel(reason)), _) => Conclusion::Cancelled { reason, rung: Rung::CancelFrame },
-            (Some(Why::Timeout(limit)), _) => {
-                Conclusion::TimedOut { limit, rung: Rung::CancelFrame, certificate: None }
-            }
-            (Some(Why::Lost), _) => Conclusion::LeaseLost,
-            (Some(Why::Stop) | None, Verdict::Complete(result)) => Conclusion::Complete { result },
-            // Whatever error it gives, it gives because it was told to stop.
-            (Some(Why::Stop), Verdict::Error(_)) => Conclusion::CutShort,
-            (None, Verdict::Error(failure)) => Conclusion::Reported(failure),
-        };
-        self.host.conclude(running.lease, outputs, conclusion).instrument(running.span).await;
+        let Some(verdict) = running.verdict else { return };
+        let conclusion = Running::conclusion(running.letting_go, verdict);
+        let worker = self.worker.clone();
+        self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.span).await;
         if self.worker.finish_task() {
-            self.host.ready(&self.worker.clone()).await;
-            self.pick_up();
+            self.host.ready(&worker).await;
+        }
+    }
+
+    fn broke_protocol(&self, error: &ProtocolError) -> End {
+        match self.worker.intent() {
+            Some(intent) => End::stopped(intent.cause, Farewell::Sigterm),
+            None => End::protocol(error),
         }
     }
 
@@ -270,6 +279,10 @@ impl Driver {
             let unfinished = connection.finish().err();
             return self.end_by_exit(unfinished.as_ref());
         }
+        if let Some(intent) = self.worker.intent() {
+            // The first cause wins: it was told to go, and went in its own way.
+            return End::stopped(intent.cause, Farewell::Sigterm);
+        }
         match connection.finish() {
             Err(error) => End::protocol(&error),
             Ok(()) => End::disconnected(),
@@ -280,14 +293,20 @@ impl Driver {
     async fn exited(&mut self) -> End {
         self.stop_taking_queries();
         let deadline = Instant::now() + READ_AFTER_EXIT;
-        loop {
+        while Instant::now() < deadline {
+            // Slow readers are not waited for here: what the log has no room for goes in with the end of the query.
+            match self.gather() {
+                Ok(false) => {}
+                Ok(true) if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) => {
+                    self.conclude().await;
+                    continue;
+                }
+                Ok(true) => continue,
+                Err(error) => return self.end_by_exit(Some(&error)),
+            }
             let connection = self.connection.as_mut().expect("a worker in service is connected");
             match tokio::time::timeout_at(deadline, connection.fill()).await {
-                Ok(Fill::Data) => {
-                    if let Err(error) = self.harvest().await {
-                        return self.end_by_exit(Some(&error));
-                    }
-                }
+                Ok(Fill::Data) => {}
                 Ok(Fill::End) | Err(_) => break,
             }
         }
@@ -310,47 +329,6 @@ impl Driver {
             (None, Some(letting_go)) => End::stopped(self.cause_of(&letting_go.why), Farewell::None),
             (None, None) => End::crash(last_words),
         }
-    }
-}
-
-impl Running {
-    fn new(task: Task) -> Self {
-        let timeout = task.timeout.map(|(limit, at)| (limit, at.into()));
-        Self { lease: task.lease, request_id: task.request_id, timeout, span: task.span, letting_go: None }
-    }
-
-    /// When patience with this query runs out.
-    fn deadline(&self) -> Option<Instant> {
-        match &self.letting_go {
-            Some(letting_go) => Some(letting_go.until),
-            None => self.timeout.map(|(_, at)| at),
-        }
-    }
-}
-
-impl Harvest {
-    fn take(&mut self, frame: WorkerFrame<'_>) -> Result<(), ProtocolError> {
-        match frame {
-            WorkerFrame::Session { session_id, .. } => self.outputs.push(Output::Session(session_id.into())),
-            WorkerFrame::Message { content, .. } => self.outputs.push(Output::Message(JsonText::from_checked(content))),
-            WorkerFrame::Complete { result, .. } => {
-                self.verdict = Some(Verdict::Complete(JsonText::from_checked(result)));
-            }
-            WorkerFrame::Error { error, code, retryable, details, .. } => {
-                self.verdict = Some(Verdict::Error(Box::new(Failure {
-                    reason: FailureReason::Reported,
-                    message: error.into(),
-                    code: code.map(Into::into),
-                    retryable: retryable.unwrap_or(false),
-                    details: details.map(JsonText::from_checked),
-                    certificate: None,
-                })));
-            }
-            WorkerFrame::Ready { .. } => return Err(ProtocolError::SecondReady),
-            // Signs of life need no answer, and an early goodbye changes nothing: the exit will.
-            WorkerFrame::Heartbeat { .. } | WorkerFrame::HealthOk { .. } | WorkerFrame::ShutdownAck => {}
-        }
-        Ok(())
     }
 }
 

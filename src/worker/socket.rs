@@ -15,6 +15,7 @@ use crate::model::WorkerId;
 const PREFIX: &str = "remuda-";
 /// Held locked for as long as the server lives, so that a later one can tell a leftover from a live directory.
 const LOCK: &str = "lock";
+const NEW_LOCK: &str = "lock.new";
 
 /// Removed, with all that is in it, when the server ends.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub struct SocketDir {
 /// One worker's socket, removed when it is no longer needed.
 #[derive(Debug)]
 pub(super) struct WorkerSocket {
-    directory: PathBuf,
+    _directory: WorkerDir,
     pub path: PathBuf,
     pub listener: UnixListener,
 }
@@ -37,25 +38,27 @@ impl SocketDir {
         remove_leftovers(base);
         let path = base.join(format!("{PREFIX}{:08x}", fastrand::u32(..)));
         DirBuilder::new().mode(0o700).create(&path)?;
-        let lock = File::create(path.join(LOCK))?;
+        // Locked before it has its name, so that no other server ever sees it unlocked.
+        let lock = File::create(path.join(NEW_LOCK))?;
         lock.try_lock().map_err(|error| io::Error::other(error.to_string()))?;
+        fs::rename(path.join(NEW_LOCK), path.join(LOCK))?;
         Ok(Self { path, _lock: lock })
     }
 
     /// Makes the socket for one worker. If the worker runs as another user, that user gets the worker's own
     /// directory, and everyone may pass through ours without being able to look into it.
     pub(super) fn listen(&self, worker: WorkerId, user: Option<&str>) -> io::Result<WorkerSocket> {
-        let directory = self.path.join(worker.to_string());
-        DirBuilder::new().mode(0o700).create(&directory)?;
+        let directory = WorkerDir(self.path.join(worker.to_string()));
+        DirBuilder::new().mode(0o700).create(&directory.0)?;
         if let Some(user) = user.and_then(|name| User::from_name(name).ok().flatten()) {
             fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711))?;
-            chown(&directory, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+            chown(&directory.0, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
         }
-        let path = directory.join("s");
+        let path = directory.0.join("s");
         let listener = UnixListener::bind(&path)?;
         // The directory is what keeps others out; the worker's user must be able to connect.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-        Ok(WorkerSocket { directory, path, listener })
+        Ok(WorkerSocket { _directory: directory, path, listener })
     }
 }
 
@@ -65,9 +68,13 @@ impl Drop for SocketDir {
     }
 }
 
-impl Drop for WorkerSocket {
+/// One worker's own directory, removed with the last that needs it.
+#[derive(Debug)]
+struct WorkerDir(PathBuf);
+
+impl Drop for WorkerDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

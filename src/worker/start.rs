@@ -43,9 +43,7 @@ impl Driver {
         let stream = self.connect(door, begun + kind.connect_timeout).await?;
         self.adopt(stream);
         let introduction = self.await_ready(begun + kind.start_timeout).await?;
-        if let Some(process) = &self.process {
-            self.worker.measured(process.peak_rss());
-        }
+        self.measure();
         // Refused only if a stop was asked for in the meantime, which the driver sees next.
         self.worker.introduced(introduction);
         Ok(())
@@ -136,14 +134,14 @@ impl Driver {
             let connection = self.connection.as_mut().expect("the worker has connected");
             let process = self.process.as_ref().expect("the process was spawned");
             let fill = tokio::select! {
-                biased;
-                fill = connection.fill() => fill,
-                () = process.ended() => return Err(End::exited_before(Milestone::Ready)),
+                biased; // Bytes come last, so that a flood of them cannot keep the deadline from being seen.
                 cause = stop_requested(&self.worker) => return Err(End::stopped(cause, Farewell::Sigterm)),
                 () = tokio::time::sleep_until(deadline) => {
                     let failure = StartFailure::NeverReady(self.worker.kind.start_timeout);
                     return Err(End::start(DeathCause::StartTimeout, failure));
                 }
+                fill = connection.fill() => fill,
+                () = process.ended() => return Err(End::exited_before(Milestone::Ready)),
             };
             if fill == Fill::End {
                 return Err(self.closed_before_ready(deadline).await);
@@ -173,10 +171,11 @@ impl Driver {
             WorkerFrame::Ready { protocol: Some(version), .. } if version != PROTOCOL_VERSION => {
                 Err(ProtocolError::UnsupportedVersion { got: version, supported: PROTOCOL_VERSION })
             }
-            WorkerFrame::Ready { name, version, capabilities, .. } => Ok(Some(Introduction {
+            WorkerFrame::Ready { name, version, capabilities, heartbeat, .. } => Ok(Some(Introduction {
                 name: name.map(Into::into),
                 version: version.map(Into::into),
                 capabilities: capabilities.into_iter().map(Into::into).collect(),
+                heartbeats: heartbeat.unwrap_or(false),
             })),
             other => Err(ProtocolError::NotReady { frame_type: other.frame_type() }),
         }

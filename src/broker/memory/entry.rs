@@ -2,112 +2,45 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    broker::{CancelFound, LeaseLost, Order, Output, QueryInfo},
-    model::{Event, EventBody, Outcome, QueryId, QuerySpec, Rung, WorkerId},
+    broker::{CancelFound, DeadLetter, Ending, LeaseLost, Order, Output, QueryInfo},
+    model::{Event, EventBody, FailureReason, Outcome, QueryId, Retrying, Rung, WorkerId},
     state::{self, QueryState},
 };
 
-use super::{
-    log::{Log, LogLimits},
-    tally::KindTally,
-};
+use super::record::{Arrival, Finished, Held, Holder, Record, Released, Room};
 
 /// The most events a reader takes at once, so that one lock is never held for long.
 const READ_BATCH: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub id: QueryId,
-    /// Order of arrival, never reused.
-    pub number: u64,
-    pub spec: QuerySpec,
+    pub fixed: Arrival,
     pub submitted: Instant,
-    pub submitted_at: SystemTime,
-    /// The client's own deadline.
-    pub deadline: Option<Instant>,
-    abandon_after: Option<Duration>,
-    pub(super) tally: Arc<KindTally>,
-    limits: LogLimits,
+    submitted_at: SystemTime,
     record: Mutex<Record>,
     /// Wakes the readers: once for each batch.
     pub(super) changed: Notify,
-}
-
-#[derive(Debug)]
-struct Record {
-    state: QueryState,
-    log: Log,
-    attempts: u32,
-    holder: Option<Holder>,
-    cancel: Option<Arc<str>>,
-    worker: Option<WorkerId>,
-    readers: usize,
-    /// Since when nobody reads it, if someone did.
-    unread_since: Option<Instant>,
-    started_at: Option<SystemTime>,
-    ended_at: Option<SystemTime>,
-}
-
-/// Who runs the query now. The token is what fences off everyone who ran it before.
-#[derive(Debug)]
-struct Holder {
-    token: u64,
-    orders: watch::Sender<Order>,
-}
-
-/// What a claimant gets.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub token: u64,
-    pub attempt: u32,
-    pub orders: watch::Receiver<Order>,
-}
-
-/// Everything fixed about a query when it arrives.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    pub id: QueryId,
-    pub number: u64,
-    pub spec: QuerySpec,
-    pub deadline: Option<Instant>,
-    pub abandon_after: Option<Duration>,
-    pub tally: Arc<KindTally>,
-    pub limits: LogLimits,
+    /// Wakes whoever waits for readers to come along.
+    pub(super) room: Notify,
 }
 
 impl Entry {
-    pub(super) fn new(arrival: Arrival) -> Self {
-        arrival.tally.entered(QueryState::Pending);
+    pub(super) fn new(fixed: Arrival) -> Self {
+        fixed.tally.entered(QueryState::Pending);
         Self {
-            id: arrival.id,
-            number: arrival.number,
-            spec: arrival.spec,
+            fixed,
             submitted: Instant::now(),
             submitted_at: SystemTime::now(),
-            deadline: arrival.deadline,
-            abandon_after: arrival.abandon_after,
-            tally: arrival.tally,
-            limits: arrival.limits,
-            record: Mutex::new(Record {
-                state: QueryState::Pending,
-                log: Log::default(),
-                attempts: 0,
-                holder: None,
-                cancel: None,
-                worker: None,
-                readers: 0,
-                unread_since: None,
-                started_at: None,
-                ended_at: None,
-            }),
+            record: Mutex::new(Record::new()),
             changed: Notify::new(),
+            room: Notify::new(),
         }
     }
 
@@ -119,29 +52,34 @@ impl Entry {
         self.state() == QueryState::Pending
     }
 
-    /// When a waiting query is to be given up, if ever.
+    pub(super) fn is_dead_letter(&self) -> bool {
+        self.record.lock().dead_letter
+    }
+
+    /// When a waiting query is to be given up, if ever. The time in the queue counts until a worker first had it.
     pub(super) fn expires(&self) -> Option<Instant> {
-        let queue = self.spec.queue_timeout.and_then(|limit| self.submitted.checked_add(limit));
-        match (queue, self.deadline) {
+        let queue = self.fixed.spec.queue_timeout.and_then(|limit| self.submitted.checked_add(limit));
+        let queue = queue.filter(|_| self.record.lock().tries.attempt == 0);
+        match (queue, self.fixed.deadline) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
     }
 
-    /// Takes the query if it still waits.
+    /// Takes the query if it still waits, counting an attempt.
     pub(super) fn claim(&self, worker: WorkerId) -> Option<Held> {
         let mut record = self.record.lock();
         if record.state != QueryState::Pending {
             return None;
         }
         self.step(&mut record, QueryState::Processing);
-        record.attempts += 1;
+        record.tries.attempt += 1;
         record.worker = Some(worker);
         record.started_at.get_or_insert_with(SystemTime::now);
         let token = fastrand::u64(..);
         let (orders, receiver) = watch::channel(Order::Run);
         record.holder = Some(Holder { token, orders });
-        Some(Held { token, attempt: record.attempts, orders: receiver })
+        Some(Held { token, tries: record.tries, orders: receiver })
     }
 
     /// Undoes a claim whose query no worker has seen. If it was cancelled in between, it ends here.
@@ -151,9 +89,9 @@ impl Entry {
             return Released::NotOurs;
         }
         record.holder = None;
-        record.attempts -= 1;
+        record.tries.attempt -= 1;
         record.worker = None;
-        if record.attempts == 0 {
+        if record.tries.attempt == 0 {
             record.started_at = None;
         }
         if let Some(reason) = record.cancel.take() {
@@ -165,33 +103,100 @@ impl Entry {
         Released::Waiting
     }
 
-    pub(super) fn append(&self, token: u64, outputs: Vec<Output>) -> Result<(), LeaseLost> {
+    /// Moves as much output to the log as there is room for. True if all of it was.
+    pub(super) fn append(&self, token: u64, outputs: &mut Vec<Output>, room: Room) -> Result<bool, LeaseLost> {
         let mut record = self.record.lock();
         record.check(token)?;
-        self.push(&mut record, outputs);
+        let mut rest = std::mem::take(outputs).into_iter();
+        while let Some(output) = rest.next() {
+            if room == Room::Respect && self.is_full(&record) {
+                outputs.push(output);
+                outputs.extend(rest);
+                break;
+            }
+            self.push(&mut record, output);
+        }
         drop(record);
         self.changed.notify_waiters();
-        Ok(())
+        Ok(outputs.is_empty())
     }
 
-    pub(super) fn finish(&self, token: u64, outputs: Vec<Output>, outcome: Outcome) -> Result<QueryState, LeaseLost> {
+    /// Whether someone is behind who would miss events if more were added.
+    pub(super) fn has_laggard(&self) -> bool {
+        self.is_full(&self.record.lock())
+    }
+
+    pub(super) fn finish(&self, token: u64, outputs: Vec<Output>, ending: Ending) -> Result<Finished, LeaseLost> {
         let mut record = self.record.lock();
         record.check(token)?;
-        self.push(&mut record, outputs);
+        for output in outputs {
+            self.push(&mut record, output);
+        }
         record.holder = None;
-        let outcome = match (record.cancel.take(), outcome) {
-            (Some(_), cancelled @ Outcome::Cancelled { .. }) => cancelled,
-            // The worker ended the query by itself after the cancel was accepted: the caller was told otherwise.
-            (Some(reason), _) => Outcome::Cancelled { reason: (*reason).into(), rung: Rung::CancelFrame },
-            (None, outcome) => outcome,
+        let cancelled = record.cancel.take();
+        let finished = match (cancelled, ending) {
+            (_, Ending::Over { outcome: outcome @ Outcome::Cancelled { .. }, .. }) => self.over(&mut record, outcome),
+            // The attempt ended by itself after the cancel was accepted: the caller was told otherwise.
+            (Some(reason), _) => {
+                self.over(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::CancelFrame })
+            }
+            (None, Ending::Over { outcome, dead_letter }) => {
+                if let Outcome::Error(failure) = &outcome {
+                    record.failed((**failure).clone());
+                }
+                record.dead_letter = dead_letter;
+                self.over(&mut record, outcome)
+            }
+            (None, Ending::Retry(retrying)) => self.retry(&mut record, retrying),
         };
+        drop(record);
+        self.changed.notify_waiters();
+        Ok(finished)
+    }
+
+    fn over(&self, record: &mut Record, outcome: Outcome) -> Finished {
         let state = outcome.state();
-        self.end(&mut record, outcome);
-        Ok(state)
+        self.end(record, outcome);
+        Finished::Over(state)
+    }
+
+    fn retry(&self, record: &mut Record, retrying: Retrying) -> Finished {
+        match retrying.failure.reason {
+            FailureReason::Reported => record.tries.reported += 1,
+            _ => record.tries.died += 1,
+        }
+        record.failed(retrying.failure.clone());
+        let at = Instant::now() + retrying.delay;
+        let event = EventBody::Retrying(Box::new(retrying));
+        record.log.push(record.tries.attempt, SystemTime::now(), event, self.fixed.limits);
+        self.step(record, QueryState::RetryPending);
+        record.retry_at = Some(at);
+        Finished::RetryAt(at)
+    }
+
+    /// Lets a query whose retry is due wait for a worker again. True if it does now.
+    pub(super) fn requeue_due(&self, now: Instant) -> bool {
+        let mut record = self.record.lock();
+        let due = record.retry_at.is_some_and(|at| at <= now) && record.state == QueryState::RetryPending;
+        if due {
+            record.retry_at = None;
+            self.step(&mut record, QueryState::Pending);
+        }
+        due
     }
 
     pub(super) fn cancel(&self, reason: &str) -> CancelFound {
+        self.cancel_locked(&mut self.record.lock(), reason)
+    }
+
+    /// Cancels the query if nobody has read it for as long as it may go unread.
+    pub(super) fn cancel_if_abandoned(&self, now: Instant, reason: &str) -> Option<CancelFound> {
+        let patience = self.fixed.abandon_after?;
         let mut record = self.record.lock();
+        record.readers.gone_for(patience, now).then(|| self.cancel_locked(&mut record, reason))
+    }
+
+    fn cancel_locked(&self, record: &mut Record, reason: &str) -> CancelFound {
         let state = record.state;
         if state.is_terminal() {
             return CancelFound::Ended(state);
@@ -200,7 +205,7 @@ impl Entry {
             return CancelFound::Cancelling(state);
         }
         let Some(holder) = &record.holder else {
-            self.end(&mut record, Outcome::Cancelled { reason: reason.into(), rung: Rung::Queued });
+            self.end(record, Outcome::Cancelled { reason: reason.into(), rung: Rung::Queued });
             return CancelFound::Queued;
         };
         let reason: Arc<str> = reason.into();
@@ -209,9 +214,12 @@ impl Entry {
         CancelFound::Running(state)
     }
 
-    /// Ends the query with `outcome` if it still waits.
+    /// Ends the query with `outcome` if no worker has it.
     pub(super) fn end_waiting(&self, outcome: Outcome) -> bool {
         let mut record = self.record.lock();
+        if record.state == QueryState::RetryPending {
+            self.step(&mut record, QueryState::Pending);
+        }
         let waits = record.state == QueryState::Pending;
         if waits {
             self.end(&mut record, outcome);
@@ -219,35 +227,31 @@ impl Entry {
         waits
     }
 
-    pub(super) fn attach_reader(&self) {
-        let mut record = self.record.lock();
-        record.readers += 1;
-        record.unread_since = None;
+    pub(super) fn attach_reader(&self, from: u64) -> u64 {
+        self.record.lock().readers.attach(from)
     }
 
     /// Says when the query is to be looked at again because its last reader left.
-    pub(super) fn detach_reader(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn detach_reader(&self, reader: u64, now: Instant) -> Option<Instant> {
         let mut record = self.record.lock();
-        record.readers -= 1;
-        if record.readers > 0 || record.state.is_terminal() {
-            return None;
-        }
-        record.unread_since = Some(now);
-        self.abandon_after.and_then(|patience| now.checked_add(patience))
-    }
-
-    /// Whether nobody has read the query for as long as it may go unread.
-    pub(super) fn is_abandoned(&self, now: Instant) -> bool {
-        let unread_since = self.record.lock().unread_since;
-        let is_over = |since: Instant, patience| now.duration_since(since) >= patience;
-        unread_since.zip(self.abandon_after).is_some_and(|(since, patience)| is_over(since, patience))
+        record.readers.detach(reader, now);
+        let unread = record.readers.is_empty() && !record.state.is_terminal();
+        drop(record);
+        self.room.notify_waiters();
+        self.fixed.abandon_after.filter(|_| unread).and_then(|patience| now.checked_add(patience))
     }
 
     /// The next events from `from` on; `None` while there are none yet.
-    pub(super) fn read(&self, from: u64) -> Option<Vec<Event>> {
-        let record = self.record.lock();
+    pub(super) fn read(&self, reader: u64, from: u64) -> Option<Vec<Event>> {
+        let mut record = self.record.lock();
         let events = record.log.read(from, READ_BATCH);
-        (!events.is_empty() || record.state.is_terminal()).then_some(events)
+        if let Some(last) = events.last() {
+            record.readers.moved(reader, last.sequence + 1);
+            drop(record);
+            self.room.notify_waiters();
+            return Some(events);
+        }
+        record.state.is_terminal().then_some(events)
     }
 
     /// The last event of an ended query.
@@ -257,40 +261,64 @@ impl Entry {
     }
 
     pub(super) fn info(&self) -> QueryInfo {
+        self.describe(&self.record.lock())
+    }
+
+    /// The query as a dead letter, if it is one.
+    pub(super) fn dead_letter(&self) -> Option<DeadLetter> {
         let record = self.record.lock();
+        record.dead_letter.then(|| DeadLetter {
+            query: self.describe(&record),
+            payload: self.fixed.spec.payload.clone(),
+            failures: record.failures.clone(),
+        })
+    }
+
+    /// The dead letter lives again under another id, and is a plain ended query from now on.
+    pub(super) fn requeued_as(&self, id: QueryId) {
+        let mut record = self.record.lock();
+        record.dead_letter = false;
+        record.requeued_as = Some(id);
+    }
+
+    fn describe(&self, record: &Record) -> QueryInfo {
+        let spec = &self.fixed.spec;
         QueryInfo {
-            id: self.id.clone(),
-            kind: self.spec.kind.clone(),
-            query_type: self.spec.query_type.clone(),
-            priority: self.spec.priority,
-            owner: self.spec.owner.clone(),
-            key: self.spec.key.clone(),
+            id: self.fixed.id.clone(),
+            kind: spec.kind.clone(),
+            query_type: spec.query_type.clone(),
+            priority: spec.priority,
+            owner: spec.owner.clone(),
+            key: spec.key.clone(),
             state: record.state,
-            attempts: record.attempts,
+            attempts: record.tries.attempt,
             worker: record.worker,
             submitted_at: self.submitted_at,
             started_at: record.started_at,
             ended_at: record.ended_at,
             first_sequence: record.log.first(),
             next_sequence: record.log.next(),
+            dead_letter: record.dead_letter,
+            requeued_from: self.fixed.requeued_from.clone(),
+            requeued_as: record.requeued_as.clone(),
         }
     }
 
-    fn push(&self, record: &mut Record, outputs: Vec<Output>) {
-        let at = SystemTime::now();
-        let attempt = record.attempts;
-        for output in outputs {
-            let body = match output {
-                Output::Session(session_id) => EventBody::Session { session_id },
-                Output::Message(content) => {
-                    if record.state == QueryState::Processing {
-                        self.step(record, QueryState::Streaming);
-                    }
-                    EventBody::Message { content }
+    fn is_full(&self, record: &Record) -> bool {
+        record.log.is_full(self.fixed.limits) && record.readers.wants(record.log.first())
+    }
+
+    fn push(&self, record: &mut Record, output: Output) {
+        let body = match output {
+            Output::Session(session_id) => EventBody::Session { session_id },
+            Output::Message(content) => {
+                if record.state == QueryState::Processing {
+                    self.step(record, QueryState::Streaming);
                 }
-            };
-            record.log.push(attempt, at, body, self.limits);
-        }
+                EventBody::Message { content }
+            }
+        };
+        record.log.push(record.tries.attempt, SystemTime::now(), body, self.fixed.limits);
     }
 
     /// The only way to a final state, so that there is exactly one final event.
@@ -298,30 +326,13 @@ impl Entry {
         let at = SystemTime::now();
         self.step(record, outcome.state());
         record.ended_at = Some(at);
-        record.log.push(record.attempts, at, EventBody::Ended(outcome), self.limits);
+        record.log.push(record.tries.attempt, at, EventBody::Ended(outcome), self.fixed.limits);
         self.changed.notify_waiters();
     }
 
     fn step(&self, record: &mut Record, to: QueryState) {
         state::transition(record.state, to).expect("the broker makes only legal transitions");
-        self.tally.moved(record.state, to);
+        self.fixed.tally.moved(record.state, to);
         record.state = to;
-    }
-}
-
-/// What became of a query that was given back.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Released {
-    Waiting,
-    Ended,
-    NotOurs,
-}
-
-impl Record {
-    fn check(&self, token: u64) -> Result<(), LeaseLost> {
-        match &self.holder {
-            Some(holder) if holder.token == token => Ok(()),
-            _ => Err(LeaseLost),
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    broker::{Page, QueryFilter, QueryPage},
+    broker::{DeadLetterPage, Page, QueryFilter, QueryPage},
     model::QueryId,
 };
 
@@ -22,6 +22,17 @@ pub(super) struct Index {
     by_arrival: BTreeMap<u64, Arc<Entry>>,
     /// Ended queries, in the order in which they ended.
     ended: VecDeque<(Instant, Arc<Entry>)>,
+    /// Those among them that are kept as dead letters, by order of arrival.
+    dead: BTreeMap<u64, (Instant, Arc<Entry>)>,
+}
+
+/// How long ended queries are kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keep {
+    pub retention: Duration,
+    pub max_ended: usize,
+    pub max_dead: usize,
+    pub max_dead_age: Duration,
 }
 
 impl Index {
@@ -30,27 +41,80 @@ impl Index {
     }
 
     pub(super) fn insert(&mut self, entry: &Arc<Entry>) {
-        self.by_id.insert(entry.id.clone(), entry.clone());
-        self.by_arrival.insert(entry.number, entry.clone());
+        self.by_id.insert(entry.fixed.id.clone(), entry.clone());
+        self.by_arrival.insert(entry.fixed.number, entry.clone());
     }
 
     pub(super) fn ended(&mut self, now: Instant, entry: Arc<Entry>) {
-        self.ended.push_back((now, entry));
+        if entry.is_dead_letter() {
+            self.dead.insert(entry.fixed.number, (now, entry));
+        } else {
+            self.ended.push_back((now, entry));
+        }
     }
 
     /// Takes out the ended queries that are too old or too many. The caller drops them, outside the lock.
-    pub(super) fn forget(&mut self, now: Instant, retention: Duration, max_ended: usize) -> Vec<Arc<Entry>> {
+    pub(super) fn forget(&mut self, now: Instant, keep: Keep) -> Vec<Arc<Entry>> {
         let mut forgotten = Vec::new();
         while let Some((at, _)) = self.ended.front() {
-            if self.ended.len() <= max_ended && now.duration_since(*at) < retention {
+            if self.ended.len() <= keep.max_ended && now.duration_since(*at) < keep.retention {
                 break;
             }
-            let (_, entry) = self.ended.pop_front().expect("the queue has a front");
-            self.by_id.remove(&entry.id);
-            self.by_arrival.remove(&entry.number);
-            forgotten.push(entry);
+            forgotten.extend(self.ended.pop_front().map(|(_, entry)| entry));
+        }
+        while let Some(oldest) = self.dead.first_entry() {
+            let (at, _) = oldest.get();
+            if now.duration_since(*at) < keep.max_dead_age && self.dead.len() <= keep.max_dead {
+                break;
+            }
+            forgotten.extend(self.dead.pop_first().map(|(_, (_, entry))| entry));
+        }
+        for entry in &forgotten {
+            self.remove(entry);
         }
         forgotten
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        self.by_id.remove(&entry.fixed.id);
+        self.by_arrival.remove(&entry.fixed.number);
+    }
+
+    /// The queries that have not ended.
+    pub(super) fn unfinished(&self) -> Vec<Arc<Entry>> {
+        self.by_arrival.values().filter(|entry| !entry.state().is_terminal()).cloned().collect()
+    }
+
+    /// The dead letter of this id.
+    pub(super) fn dead_letter(&self, id: &QueryId) -> Option<Arc<Entry>> {
+        self.get(id).filter(|entry| self.dead.contains_key(&entry.fixed.number))
+    }
+
+    pub(super) fn dead_letters(&self, kind: Option<&str>, page: Page) -> DeadLetterPage {
+        let letters = self.dead.range(page.after.saturating_add(1)..).map(|(_, (_, entry))| entry);
+        let mut of_kind = letters.filter(|entry| kind.is_none_or(|kind| *kind == *entry.fixed.spec.kind)).peekable();
+        let mut found: Vec<&Arc<Entry>> = Vec::new();
+        while let Some(entry) = of_kind.next_if(|_| found.len() < page.size) {
+            found.push(entry);
+        }
+        DeadLetterPage {
+            next: of_kind.peek().and_then(|_| found.last().map(|entry| entry.fixed.number)),
+            letters: found.iter().filter_map(|entry| entry.dead_letter()).collect(),
+        }
+    }
+
+    /// Makes a dead letter a plain ended query, whose retention begins now.
+    pub(super) fn revived(&mut self, now: Instant, entry: &Arc<Entry>) {
+        self.dead.remove(&entry.fixed.number);
+        self.ended.push_back((now, entry.clone()));
+    }
+
+    /// Forgets a dead letter at once.
+    pub(super) fn purge(&mut self, id: &QueryId) -> Option<Arc<Entry>> {
+        let entry = self.dead_letter(id)?;
+        self.dead.remove(&entry.fixed.number);
+        self.remove(&entry);
+        Some(entry)
     }
 
     pub(super) fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage {
@@ -62,7 +126,7 @@ impl Index {
                 return QueryPage { queries, next: last };
             }
             last = Some(*number);
-            if filter.kind.as_ref().is_some_and(|kind| **kind != *entry.spec.kind) {
+            if filter.kind.as_ref().is_some_and(|kind| **kind != *entry.fixed.spec.kind) {
                 continue;
             }
             let info = entry.info();

@@ -1,19 +1,24 @@
 //! One attempt at a query of the memory broker.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
-    broker::{Lease, LeaseLost, Order, Output},
-    model::{Failure, FailureReason, Outcome, QueryId},
+    broker::{AppendError, Ending, Lease, LeaseLost, Order, Output, Tries},
+    config::Overflow,
+    model::{Failure, FailureReason, Outcome, QueryId, QuerySpec},
     state::QueryState,
 };
 
 use super::{
-    Store,
-    entry::{Entry, Held, Released},
+    entry::Entry,
+    record::{Finished, Held, Released, Room},
+    store::Store,
 };
 
 #[derive(Debug)]
@@ -21,46 +26,91 @@ pub(super) struct MemoryLease {
     store: Arc<Store>,
     entry: Arc<Entry>,
     held: Held,
+    /// How long the worker is made to wait for its readers, once it is.
+    patience: Option<Instant>,
 }
 
 impl MemoryLease {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, held: Held) -> Self {
-        Self { store, entry, held }
+        Self { store, entry, held, patience: None }
     }
 
-    fn end(&self, outputs: Vec<Output>, outcome: Outcome) -> Result<QueryState, LeaseLost> {
-        let state = self.entry.finish(self.held.token, outputs, outcome)?;
-        self.store.retire(self.entry.clone());
-        Ok(state)
+    fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
+        match self.entry.finish(self.held.token, outputs, ending)? {
+            Finished::Over(state) => {
+                self.store.retire(self.entry.clone());
+                Ok(state)
+            }
+            Finished::RetryAt(at) => {
+                self.store.metrics.retried(&self.entry.fixed.spec.kind);
+                self.store.retry_at(&self.entry, at);
+                Ok(self.entry.state())
+            }
+        }
+    }
+
+    /// The readers have had their time. Says whether the worker has to wait on.
+    fn out_of_patience(&self, outputs: &mut Vec<Output>) -> Result<bool, AppendError> {
+        match self.store.limits.overflow {
+            Overflow::Fail => return Err(AppendError::Overflow),
+            Overflow::Stall if self.entry.has_laggard() => return Ok(true),
+            Overflow::Stall | Overflow::Gap => {}
+        }
+        self.entry.append(self.held.token, outputs, Room::Ignore)?;
+        Ok(false)
     }
 }
 
 #[async_trait]
 impl Lease for MemoryLease {
     fn query(&self) -> &QueryId {
-        &self.entry.id
+        &self.entry.fixed.id
     }
 
-    async fn append(&mut self, outputs: Vec<Output>) -> Result<(), LeaseLost> {
-        self.entry.append(self.held.token, outputs)
+    fn spec(&self) -> &QuerySpec {
+        &self.entry.fixed.spec
     }
 
-    async fn finish(self: Box<Self>, outputs: Vec<Output>, outcome: Outcome) -> Result<QueryState, LeaseLost> {
-        self.end(outputs, outcome)
+    fn tries(&self) -> Tries {
+        self.held.tries
+    }
+
+    async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError> {
+        let entry = self.entry.clone();
+        loop {
+            // Registered before looking, so that a reader that moves in between is not missed.
+            let mut room = pin!(entry.room.notified());
+            room.as_mut().enable();
+            if entry.append(self.held.token, outputs, Room::Respect)? {
+                self.patience = None;
+                return Ok(());
+            }
+            let deadline = *self.patience.get_or_insert_with(|| Instant::now() + self.store.limits.max_stall);
+            if Instant::now() >= deadline {
+                if !self.out_of_patience(outputs)? {
+                    return Ok(());
+                }
+                room.await;
+            } else {
+                let _ = timeout_at(deadline, room).await;
+            }
+        }
+    }
+
+    async fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
+        self.end(outputs, ending)
     }
 
     async fn release(self: Box<Self>) {
         match self.entry.release(self.held.token) {
-            Released::Waiting => {
-                self.store.returned(&self.entry);
-            }
+            Released::Waiting => self.store.waits_again(&self.entry),
             Released::Ended => self.store.retire(self.entry.clone()),
             Released::NotOurs => {}
         }
     }
 
-    fn orders(&mut self) -> &mut watch::Receiver<Order> {
-        &mut self.held.orders
+    fn orders(&self) -> watch::Receiver<Order> {
+        self.held.orders.clone()
     }
 }
 
@@ -69,6 +119,6 @@ impl Drop for MemoryLease {
         // Refused, and rightly so, wherever the query was ended or given back.
         let failure =
             Failure::new(FailureReason::WorkerDied, "the server lost track of the query; this is a bug in remuda");
-        let _ = self.end(Vec::new(), Outcome::Error(Box::new(failure)));
+        let _ = self.end(Vec::new(), Ending::plain(Outcome::Error(Box::new(failure))));
     }
 }

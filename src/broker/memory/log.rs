@@ -38,6 +38,11 @@ impl Log {
         self.trim(limits);
     }
 
+    /// Whether another event would push an old one out.
+    pub(super) fn is_full(&self, limits: LogLimits) -> bool {
+        self.events.len() >= limits.events || self.bytes >= limits.bytes
+    }
+
     /// Drops the oldest events beyond the limits. The newest one stays, whatever its size.
     fn trim(&mut self, limits: LogLimits) {
         while self.events.len() > 1 && (self.events.len() > limits.events || self.bytes > limits.bytes) {

@@ -20,17 +20,20 @@ struct Waiting {
     entry: Arc<Entry>,
 }
 
-/// Below this size a heap is never rebuilt.
-const REBUILD_FROM: usize = 1_024;
+/// So many that no longer wait are let be.
+const TOLERATED: usize = 16;
 
 impl KindQueue {
     /// `waiting` is how many queries of the kind wait now, this one included.
     pub(super) fn push(&self, entry: Arc<Entry>, waiting: usize) {
         let mut heap = self.heap.lock();
-        if heap.len() >= REBUILD_FROM && heap.len() > 2 * waiting {
-            heap.retain(|waiting| waiting.entry.is_pending());
-        }
-        heap.push(Waiting { priority: entry.spec.priority, arrival: entry.number, entry });
+        tidy(&mut heap, waiting);
+        heap.push(Waiting { priority: entry.fixed.spec.priority, arrival: entry.fixed.number, entry });
+    }
+
+    /// Lets go of queries that no longer wait, if there are many.
+    pub(super) fn tidy(&self, waiting: usize) {
+        tidy(&mut self.heap.lock(), waiting);
     }
 
     /// The first in line. It may have stopped waiting: the caller checks under the entry's own lock.
@@ -40,6 +43,12 @@ impl KindQueue {
 
     pub(super) fn drain(&self) -> Vec<Arc<Entry>> {
         self.heap.lock().drain().map(|waiting| waiting.entry).collect()
+    }
+}
+
+fn tidy(heap: &mut BinaryHeap<Waiting>, waiting: usize) {
+    if heap.len() > 2 * waiting + TOLERATED {
+        heap.retain(|waiting| waiting.entry.is_pending());
     }
 }
 

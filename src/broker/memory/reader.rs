@@ -9,12 +9,13 @@ use crate::{
     model::{Event, EventBody},
 };
 
-use super::{Store, entry::Entry};
+use super::{entry::Entry, store::Store};
 
 #[derive(Debug)]
 pub(super) struct MemoryReader {
     store: Arc<Store>,
     entry: Arc<Entry>,
+    number: u64,
     next: u64,
     /// Whether the final event was given out.
     told_end: bool,
@@ -22,8 +23,8 @@ pub(super) struct MemoryReader {
 
 impl MemoryReader {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, from: u64) -> Self {
-        entry.attach_reader();
-        Self { store, entry, next: from, told_end: false }
+        let number = entry.attach_reader(from);
+        Self { store, entry, number, next: from, told_end: false }
     }
 }
 
@@ -37,7 +38,7 @@ impl MemoryReader {
 
 impl Drop for MemoryReader {
     fn drop(&mut self) {
-        if let Some(at) = self.entry.detach_reader(Instant::now()) {
+        if let Some(at) = self.entry.detach_reader(self.number, Instant::now()) {
             self.store.look_again(&self.entry, at);
         }
     }
@@ -51,7 +52,7 @@ impl EventReader for MemoryReader {
             // Registered before looking, so that an append in between is not missed.
             let mut changed = pin!(entry.changed.notified());
             changed.as_mut().enable();
-            if let Some(events) = entry.read(self.next) {
+            if let Some(events) = entry.read(self.number, self.next) {
                 let Some(last) = events.last() else { return self.end() };
                 self.next = last.sequence + 1;
                 self.told_end = matches!(last.body, EventBody::Ended(_));

@@ -1,25 +1,40 @@
 //! How many queries of a kind are in each state, kept where the states change.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use crate::state::{QueryState, State};
 
 use super::queue::KindQueue;
 
 /// A kind's line of waiting queries together with the counts of all its queries.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct KindTally {
     pub queue: KindQueue,
     counts: [AtomicUsize; QueryState::ALL.len()],
+    /// Waiting queries of all kinds.
+    all_waiting: Arc<AtomicUsize>,
 }
 
 impl KindTally {
+    pub(super) fn new(all_waiting: Arc<AtomicUsize>) -> Self {
+        Self { queue: KindQueue::default(), counts: Default::default(), all_waiting }
+    }
+
     pub(super) fn entered(&self, state: QueryState) {
         self.counts[state.index()].fetch_add(1, Relaxed);
+        if state == QueryState::Pending {
+            self.all_waiting.fetch_add(1, Relaxed);
+        }
     }
 
     pub(super) fn left(&self, state: QueryState) {
         self.counts[state.index()].fetch_sub(1, Relaxed);
+        if state == QueryState::Pending {
+            self.all_waiting.fetch_sub(1, Relaxed);
+        }
     }
 
     pub(super) fn moved(&self, from: QueryState, to: QueryState) {

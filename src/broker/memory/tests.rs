@@ -1,15 +1,20 @@
 //! The memory broker through its public face.
 
+mod recovery;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::*;
+use super::{
+    record::{Finished, Room},
+    *,
+};
 use crate::{
-    broker::{LeaseLost, Order, Output},
+    broker::{AppendError, Ending, LeaseLost, Order, Output},
     metrics::Metrics,
-    model::{Event, EventBody, QuerySpec, Rung, WorkerId},
+    model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, Rung, WorkerId},
     protocol::JsonText,
 };
 
@@ -17,8 +22,12 @@ const LIMITS: MemoryLimits = MemoryLimits {
     max_queries: 1_000,
     max_events: 10_000,
     max_bytes: 1_000_000,
+    overflow: Overflow::Gap,
+    max_stall: Duration::from_millis(50),
     retention: Duration::from_mins(1),
     max_ended: 1_000,
+    max_dead: 100,
+    max_dead_age: Duration::from_hours(1),
 };
 
 fn broker_with(limits: MemoryLimits) -> MemoryBroker {
@@ -44,6 +53,7 @@ fn query(id: &str, priority: u32) -> NewQuery {
         timeout: None,
         queue_timeout: None,
         session_id: None,
+        recovery: None,
     };
     NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None }
 }
@@ -59,7 +69,7 @@ async fn claim(broker: &MemoryBroker) -> Option<Claim> {
 async fn claimed_id(broker: &MemoryBroker) -> Option<String> {
     let claim = claim(broker).await?;
     let id = claim.lease.query().to_string();
-    claim.lease.finish(Vec::new(), complete()).await.unwrap();
+    claim.lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
     Some(id)
 }
 
@@ -121,7 +131,7 @@ async fn a_released_query_keeps_its_place_and_its_attempts() {
     timeout(Duration::from_secs(1), broker.arrival()).await.expect("a release is announced");
     assert_eq!(broker.waiting("k"), 2);
     let again = claim(&broker).await.unwrap();
-    assert_eq!((again.lease.query().as_str(), again.attempt), ("first", 1));
+    assert_eq!((again.lease.query().as_str(), again.lease.tries().attempt), ("first", 1));
 }
 
 #[tokio::test]
@@ -159,10 +169,10 @@ async fn readers_see_everything_once_from_where_they_ask() {
         async move { read_all(&broker, "a", 0).await }
     });
     for batch in 0..100 {
-        lease.append((0..10).map(|n| message(batch * 10 + n)).collect()).await.unwrap();
+        lease.append(&mut (0..10).map(|n| message(batch * 10 + n)).collect()).await.unwrap();
         tokio::task::yield_now().await;
     }
-    lease.finish(vec![Output::Session("s".into())], complete()).await.unwrap();
+    lease.finish(vec![Output::Session("s".into())], Ending::plain(complete())).await.unwrap();
     for (from, events) in [(0, during.await.unwrap()), (0, read_all(&broker, "a", 0).await)] {
         let sequences: Vec<u64> = events.iter().map(|event| event.sequence).collect();
         assert_eq!(sequences, (from..1_002).collect::<Vec<_>>());
@@ -183,13 +193,14 @@ async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     assert!(claim(&broker).await.is_none());
 
     broker.submit(query("runs", 0)).await.unwrap();
-    let mut lease = claim(&broker).await.unwrap().lease;
+    let lease = claim(&broker).await.unwrap().lease;
+    let mut orders = lease.orders();
     assert_eq!(broker.cancel(&id("runs"), "why").await, Ok(CancelFound::Running(QueryState::Processing)));
     assert_eq!(broker.cancel(&id("runs"), "").await, Ok(CancelFound::Cancelling(QueryState::Processing)));
-    lease.orders().changed().await.unwrap();
-    assert_eq!(*lease.orders().borrow(), Order::Cancel { reason: "why".into() });
+    orders.changed().await.unwrap();
+    assert_eq!(*orders.borrow(), Order::Cancel { reason: "why".into() });
     // The worker was done just then: who asked for the cancel was told that it would be cancelled.
-    assert_eq!(lease.finish(Vec::new(), complete()).await, Ok(QueryState::Cancelled));
+    assert_eq!(lease.finish(Vec::new(), Ending::plain(complete())).await, Ok(QueryState::Cancelled));
     assert_eq!(ending(&broker, "runs").await, Outcome::Cancelled { reason: "why".into(), rung: Rung::CancelFrame });
     assert_eq!(broker.cancel(&id("nobody"), "").await, Err(NoSuchQuery(id("nobody"))));
 }
@@ -212,11 +223,14 @@ async fn a_stale_lease_is_refused() {
     broker.submit(query("a", 0)).await.unwrap();
     let entry = broker.0.find(&id("a")).unwrap();
     let held = entry.claim(WorkerId(1)).unwrap();
-    assert_eq!(entry.append(held.token.wrapping_add(1), vec![message(1)]), Err(LeaseLost));
-    assert_eq!(entry.finish(held.token.wrapping_add(1), Vec::new(), complete()), Err(LeaseLost));
-    assert_eq!(entry.finish(held.token, Vec::new(), complete()), Ok(QueryState::Complete));
-    assert_eq!(entry.append(held.token, vec![message(1)]), Err(LeaseLost));
-    assert_eq!(entry.finish(held.token, Vec::new(), complete()), Err(LeaseLost));
+    assert_eq!(entry.append(held.token.wrapping_add(1), &mut vec![message(1)], Room::Respect), Err(LeaseLost));
+    assert_eq!(entry.finish(held.token.wrapping_add(1), Vec::new(), Ending::plain(complete())), Err(LeaseLost));
+    assert_eq!(
+        entry.finish(held.token, Vec::new(), Ending::plain(complete())),
+        Ok(Finished::Over(QueryState::Complete))
+    );
+    assert_eq!(entry.append(held.token, &mut vec![message(1)], Room::Ignore), Err(LeaseLost));
+    assert_eq!(entry.finish(held.token, Vec::new(), Ending::plain(complete())), Err(LeaseLost));
 }
 
 #[tokio::test]
@@ -291,7 +305,7 @@ async fn closing_rejects_all_that_wait_and_takes_no_more() {
     assert_eq!(broker.close().await, 2);
     assert!(matches!(ending(&broker, "b").await, Outcome::Rejected { reason: RejectReason::Shutdown, .. }));
     assert_eq!(broker.submit(query("d", 0)).await, Err(SubmitError::Closed));
-    running.lease.finish(Vec::new(), complete()).await.unwrap();
+    running.lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
     assert_eq!(ending(&broker, "a").await, complete());
 }
 
@@ -336,7 +350,7 @@ async fn complete_and_cancel_racing_leave_exactly_one_end() {
             let (broker, name) = (broker.clone(), name.clone());
             async move { broker.cancel(&id(&name), "race").await.unwrap() }
         });
-        let finished = lease.finish(vec![message(1)], complete()).await.unwrap();
+        let finished = lease.finish(vec![message(1)], Ending::plain(complete())).await.unwrap();
         let found = cancel.await.unwrap();
         let state = ending(&broker, &name).await.state();
         assert_eq!(state, finished);

@@ -74,8 +74,12 @@ fn worker_that_ended_tells_its_history_and_its_last_words() {
         at: at(60),
         reason: "it crashed".to_owned(),
     };
-    let response =
-        GetWorkerResponse { worker: Some(worker(7, "embed")), history: vec![step], certificate: Some(certificate()) };
+    let response = GetWorkerResponse {
+        worker: Some(worker(7, "embed")),
+        history: vec![step],
+        certificate: Some(certificate()),
+        samples: Vec::new(),
+    };
     let text = plain(&workers::render_one(&response));
     assert!(text.contains("\nkind     embed\n"), "{text}");
     assert!(!text.contains("capabilities"), "{text}");

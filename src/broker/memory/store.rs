@@ -1,0 +1,251 @@
+//! The queries themselves: where they are kept, found, claimed and forgotten. Everything here happens at once.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Weak,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+use crate::{
+    broker::{CancelFound, Claim, Claimant, NewQuery, NoSuchQuery, SubmitError, Submitted},
+    metrics::QueryMetrics,
+    model::{Outcome, QueryId, RejectReason},
+    state::QueryState,
+};
+
+use super::{
+    MemoryLimits, entry::Entry, index::Index, lease::MemoryLease, log::LogLimits, record::Arrival, tally::KindTally,
+};
+
+/// How often the chores run when no deadline calls earlier.
+const CHORES_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) const STOPPED: &str = "the server stopped before a worker was free";
+
+#[derive(Debug)]
+pub(super) struct Store {
+    pub limits: MemoryLimits,
+    pub index: Mutex<Index>,
+    pub kinds: RwLock<HashMap<Arc<str>, Arc<KindTally>>>,
+    /// When queries are to be looked at. Weak: a query that ended early is not kept alive by its deadline.
+    pub deadlines: Mutex<BTreeMap<(Instant, u64), Weak<Entry>>>,
+    pub next_number: AtomicU64,
+    pub waiting: Arc<AtomicUsize>,
+    pub closed: AtomicBool,
+    pub arrival: Notify,
+    pub new_deadline: Notify,
+    pub metrics: Arc<QueryMetrics>,
+}
+
+impl Store {
+    pub(super) fn find(&self, id: &QueryId) -> Result<Arc<Entry>, NoSuchQuery> {
+        self.index.lock().get(id).ok_or_else(|| NoSuchQuery(id.clone()))
+    }
+
+    pub(super) fn kind(&self, kind: &Arc<str>) -> Arc<KindTally> {
+        if let Some(tally) = self.kinds.read().get(kind) {
+            return tally.clone();
+        }
+        let new = || Arc::new(KindTally::new(self.waiting.clone()));
+        self.kinds.write().entry(kind.clone()).or_insert_with(new).clone()
+    }
+
+    pub(super) fn admit(&self) -> Result<(), SubmitError> {
+        if self.closed.load(Relaxed) {
+            return Err(SubmitError::Closed);
+        }
+        let limit = self.limits.max_queries;
+        let waiting = self.waiting.load(Relaxed);
+        if waiting >= limit {
+            return Err(SubmitError::QueueFull { waiting, limit });
+        }
+        Ok(())
+    }
+
+    pub(super) fn submit(&self, query: NewQuery, requeued_from: Option<QueryId>) -> Result<Submitted, SubmitError> {
+        let tally = self.kind(&query.spec.kind);
+        let mut index = self.index.lock();
+        if let Some(known) = index.get(&query.id) {
+            drop(index);
+            return if known.fixed.spec == query.spec {
+                Ok(Submitted { state: known.state(), existed: true })
+            } else {
+                Err(SubmitError::Conflict { id: query.id })
+            };
+        }
+        self.admit()?;
+        let entry = Arc::new(Entry::new(Arrival {
+            id: query.id,
+            number: self.next_number.fetch_add(1, Relaxed),
+            spec: query.spec,
+            deadline: query.deadline.and_then(|left| Instant::now().checked_add(left)),
+            abandon_after: query.abandon_after,
+            requeued_from,
+            tally: tally.clone(),
+            limits: LogLimits { events: self.limits.max_events, bytes: self.limits.max_bytes },
+        }));
+        index.insert(&entry);
+        drop(index);
+        self.watch_deadline(&entry);
+        tally.queue.push(entry.clone(), tally.waiting());
+        if self.closed.load(SeqCst) && self.reject(&entry, RejectReason::Shutdown, STOPPED) {
+            // It closed in between, and may have looked at the queue before this one was in it.
+            return Ok(Submitted { state: QueryState::Rejected, existed: false });
+        }
+        Ok(Submitted { state: QueryState::Pending, existed: false })
+    }
+
+    pub(super) fn watch_deadline(&self, entry: &Arc<Entry>) {
+        if let Some(at) = entry.expires() {
+            self.look_again(entry, at);
+        }
+    }
+
+    /// The wait of a query is over: its deadline is not kept for as long as it would have lasted.
+    fn forget_deadline(&self, entry: &Entry, expires: Option<Instant>) {
+        if let Some(at) = expires {
+            self.deadlines.lock().remove(&(at, entry.fixed.number));
+        }
+    }
+
+    /// Has the chores look at a query at a certain time.
+    pub(super) fn look_again(&self, entry: &Arc<Entry>, at: Instant) {
+        self.deadlines.lock().insert((at, entry.fixed.number), Arc::downgrade(entry));
+        self.new_deadline.notify_one();
+    }
+
+    pub(super) fn claim(self: &Arc<Self>, claimant: Claimant<'_>) -> Option<Claim> {
+        let tally = self.kinds.read().get(claimant.kind).cloned()?;
+        while let Some(entry) = tally.queue.pop() {
+            let now = Instant::now();
+            let expires = entry.expires();
+            if expires.is_some_and(|at| at <= now) {
+                self.reject_expired(&entry);
+                continue;
+            }
+            let Some(held) = entry.claim(claimant.worker) else { continue };
+            self.forget_deadline(&entry, expires);
+            self.metrics.claimed(&entry.fixed.spec.kind, now.duration_since(entry.submitted));
+            return Some(Claim {
+                deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
+                lease: Box::new(MemoryLease::new(self.clone(), entry, held)),
+            });
+        }
+        None
+    }
+
+    /// A query that a worker had waits again, at its old place in the line.
+    pub(super) fn waits_again(&self, entry: &Arc<Entry>) {
+        entry.fixed.tally.queue.push(entry.clone(), entry.fixed.tally.waiting());
+        self.watch_deadline(entry);
+        if self.closed.load(SeqCst) {
+            // Nobody will claim it any more.
+            self.reject(entry, RejectReason::Shutdown, STOPPED);
+        }
+        self.arrival.notify_one();
+    }
+
+    /// A query waits out its backoff.
+    pub(super) fn retry_at(&self, entry: &Arc<Entry>, at: Instant) {
+        if at <= Instant::now() {
+            self.requeue_due(entry, at);
+        } else {
+            self.look_again(entry, at);
+        }
+    }
+
+    pub(super) fn requeue_due(&self, entry: &Arc<Entry>, now: Instant) {
+        if entry.requeue_due(now) {
+            self.waits_again(entry);
+        }
+    }
+
+    /// Begins the retention of a query that has just ended.
+    pub(super) fn retire(&self, entry: Arc<Entry>) {
+        let now = Instant::now();
+        self.forget_deadline(&entry, entry.expires());
+        self.metrics.ended(&entry.fixed.spec.kind, entry.state(), now.duration_since(entry.submitted));
+        let forgotten = {
+            let mut index = self.index.lock();
+            index.ended(now, entry);
+            index.forget(now, self.limits.keep())
+        };
+        Self::dismiss(&forgotten);
+    }
+
+    pub(super) fn dismiss(forgotten: &[Arc<Entry>]) {
+        for entry in forgotten {
+            entry.fixed.tally.left(entry.state());
+        }
+    }
+
+    pub(super) fn reject_expired(&self, entry: &Arc<Entry>) {
+        let message = format!(
+            "no worker of kind {} was free within {:.1} s, and the query may wait no longer",
+            entry.fixed.spec.kind,
+            entry.submitted.elapsed().as_secs_f64()
+        );
+        self.reject(entry, RejectReason::Deadline, &message);
+    }
+
+    pub(super) fn reject(&self, entry: &Arc<Entry>, reason: RejectReason, message: &str) -> bool {
+        let rejected = entry.end_waiting(Outcome::Rejected { reason, message: message.into() });
+        if rejected {
+            self.retire(entry.clone());
+        }
+        rejected
+    }
+
+    /// Something is due for this query: its wait is over, or nobody reads it any more.
+    pub(super) fn look_at(&self, entry: &Arc<Entry>, now: Instant) {
+        if entry.expires().is_some_and(|at| at <= now) {
+            self.reject_expired(entry);
+        }
+        self.requeue_due(entry, now);
+        if entry.cancel_if_abandoned(now, "nobody was reading its events any more") == Some(CancelFound::Queued) {
+            self.retire(entry.clone());
+        }
+    }
+
+    pub(super) fn cancel(&self, entry: Arc<Entry>, reason: &str) -> CancelFound {
+        let found = entry.cancel(reason);
+        if found == CancelFound::Queued {
+            self.retire(entry);
+        }
+        found
+    }
+
+    /// Does what is due and says when it wants to be called again.
+    pub(super) fn chores(&self, now: Instant) -> Instant {
+        let mut due = Vec::new();
+        let next = {
+            let mut deadlines = self.deadlines.lock();
+            while let Some(first) = deadlines.first_entry() {
+                if first.key().0 > now {
+                    break;
+                }
+                due.extend(first.remove().upgrade());
+            }
+            deadlines.first_key_value().map(|((at, _), _)| *at)
+        };
+        for entry in due {
+            self.look_at(&entry, now);
+        }
+        let forgotten = self.index.lock().forget(now, self.limits.keep());
+        Self::dismiss(&forgotten);
+        for tally in self.kinds.read().values() {
+            tally.queue.tidy(tally.waiting());
+        }
+        let regular = now + CHORES_EVERY;
+        next.map_or(regular, |at| at.min(regular))
+    }
+}

@@ -1,0 +1,147 @@
+//! Retries, dead letters, and logs that outgrow their bounds.
+
+use super::*;
+
+fn retry(delay: Duration) -> Ending {
+    let failure = Failure::new(FailureReason::WorkerDied, "boom");
+    Ending::Retry(Retrying { failed_attempt: 1, max_attempts: 2, delay, failure })
+}
+
+fn dead() -> Ending {
+    let failure = Failure::new(FailureReason::WorkerDied, "boom");
+    Ending::Over { outcome: Outcome::Error(Box::new(failure)), dead_letter: true }
+}
+
+#[tokio::test]
+async fn a_retried_query_keeps_its_log_and_counts_its_attempts() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    let lease = claim(&broker).await.unwrap().lease;
+    let mut stale = lease.orders();
+    assert_eq!(lease.finish(vec![message(1)], retry(Duration::ZERO)).await, Ok(QueryState::Pending));
+    timeout(Duration::from_secs(1), broker.arrival()).await.expect("a retry is announced");
+    assert!(stale.changed().await.is_err(), "the first holder hears no more");
+    let again = claim(&broker).await.unwrap().lease;
+    assert_eq!((again.tries().attempt, again.tries().died, again.tries().reported), (2, 1, 0));
+    again.finish(vec![message(2)], Ending::plain(complete())).await.unwrap();
+    let events = read_all(&broker, "a", 0).await;
+    let attempts: Vec<_> = events.iter().map(|event| (event.sequence, event.attempt)).collect();
+    assert_eq!(attempts, [(0, 1), (1, 1), (2, 2), (3, 2)]);
+    assert!(matches!(&events[1].body, EventBody::Retrying(retrying) if retrying.max_attempts == 2));
+}
+
+#[tokio::test]
+async fn a_backoff_is_waited_out_and_can_be_cancelled() {
+    let broker = broker();
+    for name in ["waits", "cancelled"] {
+        broker.submit(query(name, 0)).await.unwrap();
+        let lease = claim(&broker).await.unwrap().lease;
+        lease.finish(Vec::new(), retry(Duration::from_secs(3))).await.unwrap();
+        assert_eq!(broker.get(&id(name)).await.unwrap().state, QueryState::RetryPending);
+    }
+    assert!(claim(&broker).await.is_none());
+    assert_eq!(broker.unfinished(), 2);
+    assert_eq!(broker.cancel(&id("cancelled"), "enough").await, Ok(CancelFound::Queued));
+    broker.0.chores(Instant::now() + Duration::from_secs(3));
+    assert_eq!(broker.waiting("k"), 1);
+    assert_eq!(claim(&broker).await.unwrap().lease.query(), &id("waits"));
+    assert!(matches!(ending(&broker, "cancelled").await, Outcome::Cancelled { rung: Rung::Queued, .. }));
+}
+
+#[tokio::test]
+async fn closing_rejects_a_query_that_waits_out_a_backoff() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    let lease = claim(&broker).await.unwrap().lease;
+    lease.finish(Vec::new(), retry(Duration::from_secs(3))).await.unwrap();
+    assert_eq!(broker.close().await, 1);
+    assert!(matches!(ending(&broker, "a").await, Outcome::Rejected { reason: RejectReason::Shutdown, .. }));
+}
+
+#[tokio::test]
+async fn dead_letters_outlive_the_retention_and_live_again_under_another_id() {
+    let broker = broker_with(MemoryLimits { max_dead: 2, ..LIMITS });
+    for name in ["a", "b", "c"] {
+        broker.submit(query(name, 0)).await.unwrap();
+        claim(&broker).await.unwrap().lease.finish(Vec::new(), dead()).await.unwrap();
+    }
+    broker.0.chores(Instant::now() + Duration::from_mins(2));
+    assert!(broker.get(&id("a")).await.is_err(), "only so many are kept");
+    let page = broker.dead_letters(None, Page { after: 0, size: 1 }).await;
+    assert_eq!(page.letters[0].query.id, id("b"));
+    let next = broker.dead_letters(Some("k"), Page { after: page.next.unwrap(), size: 1 }).await;
+    assert_eq!((next.letters[0].query.id.clone(), next.next), (id("c"), None));
+    assert!(broker.dead_letters(Some("other"), Page { after: 0, size: 9 }).await.letters.is_empty());
+    let letter = broker.dead_letter(&id("b")).await.unwrap();
+    assert_eq!((letter.failures.len(), letter.failures[0].attempt), (1, 1));
+
+    broker.requeue(&id("b"), id("b2")).await.unwrap();
+    assert!(broker.dead_letter(&id("b")).await.is_err());
+    assert_eq!(broker.get(&id("b")).await.unwrap().requeued_as, Some(id("b2")));
+    let second = broker.get(&id("b2")).await.unwrap();
+    assert_eq!((second.requeued_from, second.attempts), (Some(id("b")), 0));
+    broker.purge(&id("c")).await.unwrap();
+    assert_eq!(broker.purge(&id("c")).await, Err(NoSuchDeadLetter(id("c"))));
+    assert!(broker.get(&id("c")).await.is_err());
+}
+
+/// A broker with room for three events, and a query that has written two of them.
+async fn nearly_full(overflow: Overflow) -> (MemoryBroker, Box<dyn crate::broker::Lease>) {
+    let broker = broker_with(MemoryLimits { max_events: 3, overflow, ..LIMITS });
+    broker.submit(query("a", 0)).await.unwrap();
+    let mut lease = claim(&broker).await.unwrap().lease;
+    lease.append(&mut vec![message(1), message(2)]).await.unwrap();
+    (broker, lease)
+}
+
+#[tokio::test]
+async fn without_a_reader_the_oldest_events_go_at_once() {
+    let (broker, mut lease) = nearly_full(Overflow::Fail).await;
+    lease.append(&mut (3..100).map(message).collect()).await.unwrap();
+    assert_eq!(broker.get(&id("a")).await.unwrap().first_sequence, 96);
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_waited_for_and_misses_nothing_in_time() {
+    let (broker, mut lease) = nearly_full(Overflow::Gap).await;
+    let mut reader = broker.read(&id("a"), 0).await.unwrap();
+    let mut more = vec![message(3), message(4)];
+    assert!(timeout(Duration::from_millis(5), lease.append(&mut more)).await.is_err(), "there is no room");
+    assert_eq!(more.len(), 1, "what was not taken is still there");
+    assert_eq!(reader.next().await.len(), 3);
+    lease.append(&mut more).await.unwrap();
+    assert_eq!(reader.next().await[0].sequence, 3);
+}
+
+#[tokio::test]
+async fn each_overflow_policy_does_what_it_says_once_patience_is_over() {
+    let (broker, mut lease) = nearly_full(Overflow::Gap).await;
+    let mut reader = broker.read(&id("a"), 0).await.unwrap();
+    lease.append(&mut vec![message(3), message(4)]).await.unwrap();
+    assert!(matches!(reader.next().await[0].body, EventBody::Gap { first: 0, last: 0 }));
+
+    let (broker, mut lease) = nearly_full(Overflow::Fail).await;
+    let _reader = broker.read(&id("a"), 0).await.unwrap();
+    assert_eq!(lease.append(&mut vec![message(3), message(4)]).await, Err(AppendError::Overflow));
+
+    let (broker, mut lease) = nearly_full(Overflow::Stall).await;
+    let reader = broker.read(&id("a"), 0).await.unwrap();
+    let mut more = vec![message(3), message(4)];
+    assert!(timeout(Duration::from_millis(200), lease.append(&mut more)).await.is_err(), "it goes on waiting");
+    drop(reader);
+    lease.append(&mut more).await.unwrap();
+    assert_eq!(broker.get(&id("a")).await.unwrap().first_sequence, 1);
+}
+
+#[tokio::test]
+async fn the_waiting_queries_of_one_kind_can_be_rejected() {
+    let broker = broker();
+    let mut other = query("other", 0);
+    other.spec.kind = "o".into();
+    for query in [query("a", 0), query("b", 0), other] {
+        broker.submit(query).await.unwrap();
+    }
+    assert_eq!(broker.reject_waiting("k", RejectReason::CircuitOpen, "no workers").await, 2);
+    assert!(matches!(ending(&broker, "a").await, Outcome::Rejected { reason: RejectReason::CircuitOpen, .. }));
+    assert_eq!((broker.waiting("k"), broker.waiting("o")), (0, 1));
+}

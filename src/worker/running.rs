@@ -1,0 +1,126 @@
+//! The query that a worker is running, and what its frames amount to.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+use tracing::Span;
+
+use crate::{
+    broker::{AppendError, Lease, Order, Output},
+    model::{Failure, FailureReason, Rung},
+    protocol::{JsonText, WorkerFrame},
+};
+
+use super::{Conclusion, pool_worker::Task};
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub lease: Box<dyn Lease>,
+    pub orders: watch::Receiver<Order>,
+    pub request_id: String,
+    pub timeout: Option<(Duration, Instant)>,
+    pub span: Span,
+    pub letting_go: Option<LettingGo>,
+    /// What the worker has said and the log has not taken yet. While there is any, the worker is not read from.
+    pub backlog: Vec<Output>,
+    /// The worker's last word on it, to be acted upon once the backlog is gone.
+    pub verdict: Option<Verdict>,
+}
+
+/// A running query that the worker was told to let go of.
+#[derive(Debug)]
+pub(super) struct LettingGo {
+    pub why: Why,
+    pub until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    Cancel(Arc<str>),
+    Timeout(Duration),
+    /// Its readers do not keep up.
+    Overflow,
+    Lost,
+    Stop,
+}
+
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Complete(JsonText),
+    Error(Box<Failure>),
+}
+
+impl Running {
+    pub(super) fn new(task: Task) -> Self {
+        Self {
+            orders: task.lease.orders(),
+            lease: task.lease,
+            request_id: task.request_id,
+            timeout: task.timeout.map(|(limit, at)| (limit, at.into())),
+            span: task.span,
+            letting_go: None,
+            backlog: Vec::new(),
+            verdict: None,
+        }
+    }
+
+    /// When patience with this query runs out.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match &self.letting_go {
+            Some(letting_go) => Some(letting_go.until),
+            None => self.timeout.map(|(_, at)| at),
+        }
+    }
+
+    /// Takes a frame that belongs to this query.
+    pub(super) fn take(&mut self, frame: WorkerFrame<'_>) {
+        match frame {
+            WorkerFrame::Session { session_id, .. } => self.backlog.push(Output::Session(session_id.into())),
+            WorkerFrame::Message { content, .. } => {
+                self.backlog.push(Output::Message(JsonText::from_checked(content)));
+            }
+            WorkerFrame::Complete { result, .. } => {
+                self.verdict = Some(Verdict::Complete(JsonText::from_checked(result)));
+            }
+            WorkerFrame::Error { error, code, retryable, details, .. } => {
+                self.verdict = Some(Verdict::Error(Box::new(Failure {
+                    reason: FailureReason::Reported,
+                    message: error.into(),
+                    code: code.map(Into::into),
+                    retryable: retryable.unwrap_or(false),
+                    details: details.map(JsonText::from_checked),
+                    certificate: None,
+                })));
+            }
+            // These belong to no query.
+            WorkerFrame::Ready { .. }
+            | WorkerFrame::Heartbeat { .. }
+            | WorkerFrame::HealthOk { .. }
+            | WorkerFrame::ShutdownAck => {}
+        }
+    }
+
+    /// What the worker's own last word means, given what it was told before.
+    pub(super) fn conclusion(letting_go: Option<LettingGo>, verdict: Verdict) -> Conclusion {
+        match (letting_go.map(|letting_go| letting_go.why), verdict) {
+            (Some(Why::Cancel(reason)), _) => Conclusion::Cancelled { reason, rung: Rung::CancelFrame },
+            (Some(Why::Timeout(limit)), _) => {
+                Conclusion::TimedOut { limit, rung: Rung::CancelFrame, certificate: None }
+            }
+            (Some(Why::Overflow), _) => Conclusion::Overflowed,
+            (Some(Why::Lost), _) => Conclusion::LeaseLost,
+            (Some(Why::Stop) | None, Verdict::Complete(result)) => Conclusion::Complete { result },
+            // Whatever error it gives, it gives because it was told to stop.
+            (Some(Why::Stop), Verdict::Error(_)) => Conclusion::CutShort,
+            (None, Verdict::Error(failure)) => Conclusion::Reported(failure),
+        }
+    }
+}
+
+/// Gives the backlog to the log; waits for ever if there is none.
+pub(super) async fn append(lease: &mut dyn Lease, backlog: &mut Vec<Output>) -> Result<(), AppendError> {
+    if backlog.is_empty() {
+        return std::future::pending().await;
+    }
+    lease.append(backlog).await
+}
