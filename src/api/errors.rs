@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use crate::{
-    broker::{NoSuchDeadLetter, NoSuchQuery, RequeueError, SubmitError},
+    broker::{DeadLetterError, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable},
     model::{Certificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
     pool::{RequestError, Unroutable},
 };
@@ -55,6 +55,7 @@ pub(super) fn refused(error: &RequestError) -> Status {
             details.set_retry_info(Some(RETRY_WHEN_FULL));
             status(Code::Unavailable, &message, details)
         }
+        RequestError::Submit(SubmitError::Unavailable(error)) => unavailable(error),
         RequestError::Unroutable(unroutable) => unroutable_status(unroutable),
         RequestError::Submit(SubmitError::QueueFull { .. }) => {
             let mut details = info("QUEUE_FULL", []);
@@ -71,18 +72,28 @@ fn unroutable_status(unroutable: &Unroutable) -> Status {
     invalid(unroutable.field(), unroutable.to_string())
 }
 
-pub(super) fn no_such_query(error: &NoSuchQuery) -> Status {
-    status(Code::NotFound, &error.to_string(), info("QUERY_NOT_FOUND", [("query_id", error.0.to_string())]))
-}
-
-pub(super) fn no_such_dead_letter(error: &NoSuchDeadLetter) -> Status {
-    status(Code::NotFound, &error.to_string(), info("DEAD_LETTER_NOT_FOUND", [("query_id", error.0.to_string())]))
-}
-
-pub(super) fn not_requeued(error: RequeueError) -> Status {
+pub(super) fn no_query(error: &QueryError) -> Status {
     match error {
-        RequeueError::NoSuchDeadLetter(error) => no_such_dead_letter(&error),
-        RequeueError::Submit(error) => refused(&RequestError::Submit(error)),
+        QueryError::NoSuchQuery(NoSuchQuery(id)) => {
+            status(Code::NotFound, &error.to_string(), info("QUERY_NOT_FOUND", [("query_id", id.to_string())]))
+        }
+        QueryError::Unavailable(error) => unavailable(error),
+    }
+}
+
+pub(super) fn unavailable(error: &Unavailable) -> Status {
+    let mut details = info("BROKER_UNAVAILABLE", []);
+    details.set_retry_info(Some(RETRY_WHEN_FULL));
+    status(Code::Unavailable, &error.to_string(), details)
+}
+
+pub(super) fn no_dead_letter(error: DeadLetterError) -> Status {
+    match error {
+        DeadLetterError::NoSuchDeadLetter(NoSuchDeadLetter(ref id)) => {
+            status(Code::NotFound, &error.to_string(), info("DEAD_LETTER_NOT_FOUND", [("query_id", id.to_string())]))
+        }
+        DeadLetterError::Submit(error) => refused(&RequestError::Submit(error)),
+        DeadLetterError::Unavailable(error) => unavailable(&error),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use crate::{
-    broker::EventReader,
+    broker::{EventReader, Unavailable},
     model::{Event, EventBody},
 };
 
@@ -20,7 +20,8 @@ use super::{
     proto::{ExecuteResponse, SubmitResponse, execute_response::Body},
 };
 
-type Reading = Pin<Box<dyn Future<Output = (Box<dyn EventReader>, Vec<Event>)> + Send>>;
+type Batch = Result<Vec<Event>, Unavailable>;
+type Reading = Pin<Box<dyn Future<Output = (Box<dyn EventReader>, Batch)> + Send>>;
 
 /// Ends after the query's final event.
 pub(super) struct Events {
@@ -42,15 +43,22 @@ fn read(mut reader: Box<dyn EventReader>) -> Reading {
 }
 
 impl Stream for Events {
-    type Item = Event;
+    type Item = Result<Event, Status>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let Some(event) = self.batch.next() {
-                return Poll::Ready(Some(event));
+                return Poll::Ready(Some(Ok(event)));
             }
             let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
             let (reader, batch) = ready!(reading.as_mut().poll(context));
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(error) => {
+                    self.reading = None;
+                    return Poll::Ready(Some(Err(errors::unavailable(&error))));
+                }
+            };
             self.reading = (!batch.is_empty()).then(|| read(reader));
             self.batch = batch.into_iter();
         }
@@ -78,8 +86,10 @@ impl Stream for Execution {
         if let Some(accepted) = self.accepted.take() {
             return respond(Body::Accepted(accepted));
         }
-        let Some(event) = ready!(Pin::new(&mut self.events).poll_next(context)) else {
-            return Poll::Ready(self.ending.take().map(Err));
+        let event = match ready!(Pin::new(&mut self.events).poll_next(context)) {
+            Some(Ok(event)) => event,
+            Some(Err(status)) => return Poll::Ready(Some(Err(status))),
+            None => return Poll::Ready(self.ending.take().map(Err)),
         };
         if let EventBody::Ended(outcome) = &event.body {
             self.ending = errors::ending(outcome);

@@ -77,7 +77,7 @@ impl PoolAdmin for PoolAdminService {
         request: Request<proto::GetQueryRequest>,
     ) -> Result<Response<proto::GetQueryResponse>, Status> {
         let id = request::query_id(&request.into_inner().query_id)?;
-        let query = self.pool.broker().get(&id).await.map_err(|error| errors::no_such_query(&error))?;
+        let query = self.pool.broker().get(&id).await.map_err(|error| errors::no_query(&error))?;
         Ok(Response::new(proto::GetQueryResponse { query: Some(convert::query(query)) }))
     }
 
@@ -88,7 +88,12 @@ impl PoolAdmin for PoolAdminService {
         let request = request.into_inner();
         let (after, size) = request::page(request.page_size, &request.page_token)?;
         let filter = QueryFilter { states: request::states(&request.states)?, kind: self.kind(request.kind)? };
-        let page = self.pool.broker().list(&filter, Page { after, size }).await;
+        let page = self
+            .pool
+            .broker()
+            .list(&filter, Page { after, size })
+            .await
+            .map_err(|error| errors::unavailable(&error))?;
         Ok(Response::new(proto::ListQueriesResponse {
             queries: page.queries.into_iter().map(convert::query).collect(),
             next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
@@ -103,6 +108,7 @@ impl PoolAdmin for PoolAdminService {
         let (after, size) = request::page(request.page_size, &request.page_token)?;
         let kind = self.kind(request.kind)?;
         let page = self.pool.broker().dead_letters(kind.as_deref(), Page { after, size }).await;
+        let page = page.map_err(|error| errors::unavailable(&error))?;
         Ok(Response::new(proto::ListDeadLettersResponse {
             letters: page.letters.into_iter().map(convert::dead_letter).collect(),
             next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
@@ -114,7 +120,7 @@ impl PoolAdmin for PoolAdminService {
         request: Request<proto::GetDeadLetterRequest>,
     ) -> Result<Response<proto::GetDeadLetterResponse>, Status> {
         let id = request::query_id(&request.into_inner().query_id)?;
-        let letter = self.pool.broker().dead_letter(&id).await.map_err(|error| errors::no_such_dead_letter(&error))?;
+        let letter = self.pool.broker().dead_letter(&id).await.map_err(errors::no_dead_letter)?;
         Ok(Response::new(proto::GetDeadLetterResponse { letter: Some(convert::dead_letter(letter)) }))
     }
 
@@ -124,7 +130,7 @@ impl PoolAdmin for PoolAdminService {
     ) -> Result<Response<proto::RequeueDeadLettersResponse>, Status> {
         let request = request.into_inner();
         let selection = self.selection(&request.query_ids, request.all, request.kind)?;
-        let requeued = self.pool.requeue(selection).await.map_err(errors::not_requeued)?;
+        let requeued = self.pool.requeue(selection).await.map_err(errors::no_dead_letter)?;
         let respond = |(id, new_id): (QueryId, QueryId)| proto::Requeued {
             query_id: id.to_string(),
             new_query_id: new_id.to_string(),
@@ -139,7 +145,7 @@ impl PoolAdmin for PoolAdminService {
     ) -> Result<Response<proto::PurgeDeadLettersResponse>, Status> {
         let request = request.into_inner();
         let selection = self.selection(&request.query_ids, request.all, request.kind)?;
-        let purged = self.pool.purge(selection).await.map_err(|error| errors::no_such_dead_letter(&error))?;
+        let purged = self.pool.purge(selection).await.map_err(errors::no_dead_letter)?;
         Ok(Response::new(proto::PurgeDeadLettersResponse { purged: u32::try_from(purged).unwrap_or(u32::MAX) }))
     }
 }

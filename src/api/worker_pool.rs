@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     broker::EventReader,
-    model::QueryId,
+    model::{Event, QueryId},
     pool::{Accepted, Pool, Request as QueryRequest},
 };
 
@@ -34,7 +34,7 @@ impl WorkerPoolService {
     }
 
     async fn open(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, Status> {
-        self.pool.broker().read(id, from).await.map_err(|error| errors::no_such_query(&error))
+        self.pool.broker().read(id, from).await.map_err(|error| errors::no_query(&error))
     }
 }
 
@@ -54,7 +54,9 @@ impl WorkerPool for WorkerPoolService {
     ) -> Result<Response<Self::StreamResultsStream>, Status> {
         let request = request.into_inner();
         let reader = self.open(&request::query_id(&request.query_id)?, request.from_sequence).await?;
-        let respond = |event| Ok(proto::StreamResultsResponse { event: Some(convert::event(event)) });
+        let respond = |event: Result<Event, Status>| {
+            event.map(|event| proto::StreamResultsResponse { event: Some(convert::event(event)) })
+        };
         Ok(Response::new(Box::pin(Events::new(reader).map(respond))))
     }
 
@@ -74,7 +76,7 @@ impl WorkerPool for WorkerPoolService {
         let id = request::query_id(&request.query_id)?;
         request::cancel_reason(&request.reason)?;
         let found = self.pool.broker().cancel(&id, &request.reason).await;
-        let found = found.map_err(|error| errors::no_such_query(&error))?;
+        let found = found.map_err(|error| errors::no_query(&error))?;
         Ok(Response::new(convert::cancel_found(found)))
     }
 

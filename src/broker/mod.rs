@@ -34,29 +34,29 @@ pub trait Broker: Send + Sync + fmt::Debug {
 
     /// Hands the first waiting query that the claimant can run to it, counting an attempt. Only to be called for a
     /// worker that can start now.
-    async fn claim(&self, claimant: Claimant<'_>) -> Option<Claim>;
+    async fn claim(&self, claimant: Claimant<'_>) -> Result<Option<Claim>, Unavailable>;
 
     /// Asks for a query to end. Never waits for a worker.
-    async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, NoSuchQuery>;
+    async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError>;
 
     /// Opens a cursor on a query's log at a sequence number.
-    async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, NoSuchQuery>;
+    async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, QueryError>;
 
-    async fn get(&self, id: &QueryId) -> Result<QueryInfo, NoSuchQuery>;
+    async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError>;
 
     /// Lists queries in order of arrival.
-    async fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage;
+    async fn list(&self, filter: &QueryFilter, page: Page) -> Result<QueryPage, Unavailable>;
 
     /// Lists dead letters in order of their queries' arrival.
-    async fn dead_letters(&self, kind: Option<&str>, page: Page) -> DeadLetterPage;
+    async fn dead_letters(&self, kind: Option<&str>, page: Page) -> Result<DeadLetterPage, Unavailable>;
 
-    async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, NoSuchDeadLetter>;
+    async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, DeadLetterError>;
 
     /// Submits a dead letter's query afresh under another id; the letter is a plain ended query from then on.
-    async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), RequeueError>;
+    async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), DeadLetterError>;
 
     /// Forgets a dead letter.
-    async fn purge(&self, id: &QueryId) -> Result<(), NoSuchDeadLetter>;
+    async fn purge(&self, id: &QueryId) -> Result<(), DeadLetterError>;
 
     /// Ends the waiting queries of a kind: there will be no worker for them.
     async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize;
@@ -82,8 +82,9 @@ pub trait Broker: Send + Sync + fmt::Debug {
 
 /// One attempt at a query, held by this process.
 ///
-/// Dropping a lease without ending it ends the query in an error, so that not even a panic leaves a query without
-/// its final event.
+/// Not even a panic may leave a query without its final event: a lease that is dropped without being ended ends its query
+/// in an error, or lapses, so that another attempt can. While the store is out of reach, ending an attempt is tried again
+/// until it succeeds or the lease lapses.
 #[async_trait]
 pub trait Lease: Send + Sync + fmt::Debug {
     fn query(&self) -> &QueryId;
@@ -112,7 +113,7 @@ pub trait Lease: Send + Sync + fmt::Debug {
 #[async_trait]
 pub trait EventReader: Send {
     /// Waits for events past the cursor and moves it. An empty batch is the end: the final event has been read.
-    async fn next(&mut self) -> Vec<Event>;
+    async fn next(&mut self) -> Result<Vec<Event>, Unavailable>;
 }
 
 /// A query to be accepted.
@@ -141,6 +142,22 @@ pub enum SubmitError {
     Conflict { id: QueryId },
     #[error("the server is stopping and takes no more queries")]
     Closed,
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// The broker cannot do its work now: its store is out of reach or refuses.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[error("the broker is not available: {0}")]
+pub struct Unavailable(pub String);
+
+/// Why nothing can be said of a query.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum QueryError {
+    #[error(transparent)]
+    NoSuchQuery(#[from] NoSuchQuery),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -284,12 +301,16 @@ pub struct DeadLetterPage {
 #[error("there is no dead letter {0}; it may have been requeued, purged or dropped by age or number (dead_letters)")]
 pub struct NoSuchDeadLetter(pub QueryId);
 
+/// Why nothing can be done with a dead letter.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum RequeueError {
+pub enum DeadLetterError {
     #[error(transparent)]
     NoSuchDeadLetter(#[from] NoSuchDeadLetter),
+    /// Its query could not be submitted again.
     #[error(transparent)]
     Submit(#[from] SubmitError),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 /// Which queries to list. Empty means any.

@@ -28,7 +28,11 @@ impl Inner {
                 return;
             };
             let worker = reservation.worker.clone();
-            let Some(claim) = self.broker.claim(Claimant { kind: name, worker: worker.id }).await else {
+            let claimed = self.broker.claim(Claimant { kind: name, worker: worker.id }).await;
+            let Some(claim) = claimed.unwrap_or_else(|error| {
+                warn!(%error, "cannot fetch a query");
+                None
+            }) else {
                 // Someone else was faster. A query that arrived while the worker was reserved has found no ready
                 // worker, so the supervisor looks again once it is given back.
                 drop(reservation);

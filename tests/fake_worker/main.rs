@@ -27,6 +27,7 @@
 //!           "pid"    message {"pid", "worker", "grandchildren": [pid, ..]}; worker is a number
 //!           "nonce"  completes with {"nonce": that of the payload, "pid", "worker", "concurrent"}
 //!           "frame"  completes with the query frame as it came
+//! branches  {"until_attempt": [n, STEPS]}   {"if_worker": [id, STEPS]}    if so, these in place of the rest
 //! waits     {"sleep_ms": n}    "hang"       still heed a cancel, and a shutdown as soon as its `graceful` allows
 //!           "hang_hard"                     reads nothing any more and lets only signals through
 //!           "ignore_cancel"  "ignore_term"  from now on

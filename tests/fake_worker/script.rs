@@ -36,6 +36,10 @@ pub(crate) enum Step {
     Pid,
     Nonce,
     Frame,
+    /// Up to this attempt of the query, these steps in place of the rest.
+    UntilAttempt(u64, Vec<Step>),
+    /// If this is the worker of that id, these steps in place of the rest.
+    IfWorker(u64, Vec<Step>),
     SleepMs(u64),
     Hang,
     HangHard,

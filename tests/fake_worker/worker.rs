@@ -91,12 +91,26 @@ impl Worker {
         }
     }
 
-    fn run(&mut self, steps: &Steps) -> Result<(), Interrupt> {
-        for step in steps.iter() {
+    fn run(&mut self, steps: &[Step]) -> Result<(), Interrupt> {
+        for step in steps {
             self.link.pause(Some(Instant::now()))?;
-            self.take(step)?;
+            match step {
+                Step::UntilAttempt(last, instead) if self.attempt() <= *last => return self.run(instead),
+                Step::IfWorker(id, instead) if report::worker_id() == *id => return self.run(instead),
+                Step::UntilAttempt(..) | Step::IfWorker(..) => {}
+                step => self.take(step)?,
+            }
         }
         Ok(())
+    }
+
+    /// Which attempt at the query this is.
+    fn attempt(&self) -> u64 {
+        let fields = self.query.as_ref().map(|query| script::fields(&query.frame));
+        fields
+            .and_then(|mut fields| fields.remove("attempt"))
+            .and_then(|attempt| attempt.get().parse().ok())
+            .unwrap_or(1)
     }
 
     fn take(&mut self, step: &Step) -> Result<(), Interrupt> {
@@ -114,6 +128,7 @@ impl Worker {
             Step::Env => self.complete(&raw(&report::surroundings())),
             Step::Pid => self.message(&raw(&self.identity())),
             Step::Nonce => self.complete(&raw(&self.nonce())),
+            Step::UntilAttempt(..) | Step::IfWorker(..) => {}
             Step::Frame => {
                 let frame = self.query.as_ref().map_or_else(|| raw(&()), |query| query.frame.clone());
                 self.complete(&frame);

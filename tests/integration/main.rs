@@ -18,5 +18,6 @@ mod http;
 mod lifecycle;
 mod load;
 mod queries;
+mod recovery;
 mod reflection;
 mod streaming;

@@ -34,8 +34,8 @@ use crate::{
 };
 
 use super::{
-    Broker, CancelFound, Claim, Claimant, DeadLetter, DeadLetterPage, EventReader, NewQuery, NoSuchDeadLetter,
-    NoSuchQuery, Page, QueryFilter, QueryInfo, QueryPage, RequeueError, SubmitError, Submitted,
+    Broker, CancelFound, Claim, Claimant, DeadLetter, DeadLetterError, DeadLetterPage, EventReader, NewQuery,
+    NoSuchDeadLetter, Page, QueryError, QueryFilter, QueryInfo, QueryPage, SubmitError, Submitted, Unavailable,
 };
 use index::Keep;
 use reader::MemoryReader;
@@ -99,36 +99,36 @@ impl Broker for MemoryBroker {
         self.0.submit(query, None)
     }
 
-    async fn claim(&self, claimant: Claimant<'_>) -> Option<Claim> {
-        self.0.claim(claimant)
+    async fn claim(&self, claimant: Claimant<'_>) -> Result<Option<Claim>, Unavailable> {
+        Ok(self.0.claim(claimant))
     }
 
-    async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, NoSuchQuery> {
+    async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError> {
         Ok(self.0.cancel(self.0.find(id)?, reason))
     }
 
-    async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, NoSuchQuery> {
+    async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, QueryError> {
         Ok(Box::new(MemoryReader::new(self.0.clone(), self.0.find(id)?, from)))
     }
 
-    async fn get(&self, id: &QueryId) -> Result<QueryInfo, NoSuchQuery> {
+    async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError> {
         Ok(self.0.find(id)?.info())
     }
 
-    async fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage {
-        self.0.index.lock().list(filter, page)
+    async fn list(&self, filter: &QueryFilter, page: Page) -> Result<QueryPage, Unavailable> {
+        Ok(self.0.index.lock().list(filter, page))
     }
 
-    async fn dead_letters(&self, kind: Option<&str>, page: Page) -> DeadLetterPage {
-        self.0.index.lock().dead_letters(kind, page)
+    async fn dead_letters(&self, kind: Option<&str>, page: Page) -> Result<DeadLetterPage, Unavailable> {
+        Ok(self.0.index.lock().dead_letters(kind, page))
     }
 
-    async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, NoSuchDeadLetter> {
+    async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, DeadLetterError> {
         let entry = self.0.index.lock().dead_letter(id);
-        entry.and_then(|entry| entry.dead_letter()).ok_or_else(|| NoSuchDeadLetter(id.clone()))
+        entry.and_then(|entry| entry.dead_letter()).ok_or_else(|| NoSuchDeadLetter(id.clone()).into())
     }
 
-    async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), RequeueError> {
+    async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), DeadLetterError> {
         let entry = self.0.index.lock().dead_letter(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
         let spec = entry.fixed.spec.clone();
         let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None };
@@ -138,7 +138,7 @@ impl Broker for MemoryBroker {
         Ok(())
     }
 
-    async fn purge(&self, id: &QueryId) -> Result<(), NoSuchDeadLetter> {
+    async fn purge(&self, id: &QueryId) -> Result<(), DeadLetterError> {
         let purged = self.0.index.lock().purge(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
         Store::dismiss(&[purged]);
         Ok(())

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Instant};
 use async_trait::async_trait;
 
 use crate::{
-    broker::EventReader,
+    broker::{EventReader, Unavailable},
     model::{Event, EventBody},
 };
 
@@ -46,17 +46,17 @@ impl Drop for MemoryReader {
 
 #[async_trait]
 impl EventReader for MemoryReader {
-    async fn next(&mut self) -> Vec<Event> {
+    async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
         let entry = self.entry.clone();
         loop {
             // Registered before looking, so that an append in between is not missed.
             let mut changed = pin!(entry.changed.notified());
             changed.as_mut().enable();
             if let Some(events) = entry.read(self.number, self.next) {
-                let Some(last) = events.last() else { return self.end() };
+                let Some(last) = events.last() else { return Ok(self.end()) };
                 self.next = last.sequence + 1;
                 self.told_end = matches!(last.body, EventBody::Ended(_));
-                return events;
+                return Ok(events);
             }
             changed.await;
         }

@@ -12,7 +12,7 @@ use super::{
     *,
 };
 use crate::{
-    broker::{AppendError, Ending, LeaseLost, Order, Output},
+    broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output},
     metrics::Metrics,
     model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, Rung, WorkerId},
     protocol::JsonText,
@@ -63,7 +63,7 @@ fn id(text: &str) -> QueryId {
 }
 
 async fn claim(broker: &MemoryBroker) -> Option<Claim> {
-    broker.claim(Claimant { kind: "k", worker: WorkerId(1) }).await
+    broker.claim(Claimant { kind: "k", worker: WorkerId(1) }).await.unwrap()
 }
 
 async fn claimed_id(broker: &MemoryBroker) -> Option<String> {
@@ -85,7 +85,7 @@ async fn read_all(broker: &MemoryBroker, query: &str, from: u64) -> Vec<Event> {
     let mut reader = broker.read(&id(query), from).await.unwrap();
     let mut events = Vec::new();
     loop {
-        let batch = timeout(Duration::from_secs(10), reader.next()).await.expect("the log ends");
+        let batch = timeout(Duration::from_secs(10), reader.next()).await.expect("the log ends").unwrap();
         if batch.is_empty() {
             return events;
         }
@@ -202,7 +202,7 @@ async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     // The worker was done just then: who asked for the cancel was told that it would be cancelled.
     assert_eq!(lease.finish(Vec::new(), Ending::plain(complete())).await, Ok(QueryState::Cancelled));
     assert_eq!(ending(&broker, "runs").await, Outcome::Cancelled { reason: "why".into(), rung: Rung::CancelFrame });
-    assert_eq!(broker.cancel(&id("nobody"), "").await, Err(NoSuchQuery(id("nobody"))));
+    assert_eq!(broker.cancel(&id("nobody"), "").await, Err(NoSuchQuery(id("nobody")).into()));
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn ended_queries_are_forgotten_by_number_and_by_age() {
         broker.submit(query(name, 0)).await.unwrap();
         claimed_id(&broker).await.unwrap();
     }
-    assert_eq!(broker.get(&id("a")).await, Err(NoSuchQuery(id("a"))));
+    assert_eq!(broker.get(&id("a")).await, Err(NoSuchQuery(id("a")).into()));
     assert!(broker.get(&id("c")).await.is_ok());
     broker.0.chores(Instant::now() + Duration::from_secs(61));
     assert!(broker.get(&id("c")).await.is_err());
@@ -317,14 +317,14 @@ async fn listings_come_in_order_of_arrival_and_in_pages() {
     }
     broker.cancel(&id("q1"), "").await.unwrap();
     let names = |page: &QueryPage| page.queries.iter().map(|query| query.id.to_string()).collect::<Vec<_>>();
-    let first = broker.list(&QueryFilter::default(), Page { after: 0, size: 3 }).await;
+    let first = broker.list(&QueryFilter::default(), Page { after: 0, size: 3 }).await.unwrap();
     assert_eq!(names(&first), ["q0", "q1", "q2"]);
-    let rest = broker.list(&QueryFilter::default(), Page { after: first.next.unwrap(), size: 3 }).await;
+    let rest = broker.list(&QueryFilter::default(), Page { after: first.next.unwrap(), size: 3 }).await.unwrap();
     assert_eq!((names(&rest), rest.next), (vec!["q3".to_owned(), "q4".to_owned()], None));
     let cancelled = QueryFilter { states: vec![QueryState::Cancelled], kind: Some("k".to_owned()) };
-    assert_eq!(names(&broker.list(&cancelled, Page { after: 0, size: 10 }).await), ["q1"]);
+    assert_eq!(names(&broker.list(&cancelled, Page { after: 0, size: 10 }).await.unwrap()), ["q1"]);
     let elsewhere = QueryFilter { kind: Some("other".to_owned()), ..Default::default() };
-    assert!(broker.list(&elsewhere, Page { after: 0, size: 10 }).await.queries.is_empty());
+    assert!(broker.list(&elsewhere, Page { after: 0, size: 10 }).await.unwrap().queries.is_empty());
 }
 
 #[tokio::test]

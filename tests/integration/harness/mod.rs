@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use client::{Client, TestEvent, query};
+pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use processes::{alive, descendants, group_of, send_signal};
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 
