@@ -10,6 +10,7 @@ use std::{
 
 use tokio::runtime;
 use tracing::info;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 use super::{
@@ -32,7 +33,7 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     let (config, origin) = config::load(args.place, &overrides)?;
     let usual = if io::stderr().is_terminal() { LogFormat::Human } else { LogFormat::Json };
     let format = args.log_format.unwrap_or(usual);
-    start_log(&args.log, format)?;
+    let _log = start_log(&args.log, format)?;
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::system)?;
     let ended = runtime.block_on(run(config, &origin, format));
     runtime.shutdown_timeout(LAST_WAIT);
@@ -67,17 +68,24 @@ fn program() -> String {
     own.strip_prefix(here).unwrap_or(&own).display().to_string()
 }
 
-fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
+/// Lines that wait to be written. Whoever reads the log may be slow or stuck: then lines are dropped, and the server goes on.
+const LOG_LINES: usize = 16 * 1024;
+
+/// Starts the log. What the guard still holds is written when it is dropped.
+fn start_log(filter: &str, format: LogFormat) -> Result<WorkerGuard, Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Failure::Usage(format!("--log {filter}: {error}; write one like info or info,remuda=debug"))
     })?;
     let colour = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colour);
+    let (writer, guard) =
+        NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LOG_LINES).finish(io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colour);
     match format {
         LogFormat::Human => log.with_target(false).try_init(),
         LogFormat::Json => log.json().try_init(),
     }
-    .map_err(Failure::System)
+    .map_err(Failure::System)?;
+    Ok(guard)
 }
 
 /// What someone who has just started a server wants to know.
