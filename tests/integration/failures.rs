@@ -194,7 +194,7 @@ async fn other_kinds_serve_while_one_cannot_start() {
     assert_eq!(answer.result(), json!({"echo": 1}));
     let health = eventually_async("the bad kind to be known as bad", || {
         let mut client = client.clone();
-        async move { Some(client.health().await).filter(|health| !health.reasons.is_empty()) }
+        async move { Some(client.health().await).filter(|health| health.kinds[1].last_failure.is_some()) }
     })
     .await;
     assert!(health.serving);
