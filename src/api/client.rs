@@ -162,6 +162,34 @@ impl Client {
         self.answer(self.admin().list_queries(request)).await
     }
 
+    pub async fn list_dead_letters(
+        &self,
+        request: proto::ListDeadLettersRequest,
+    ) -> Result<proto::ListDeadLettersResponse, ClientError> {
+        self.answer(self.admin().list_dead_letters(request)).await
+    }
+
+    pub async fn get_dead_letter(
+        &self,
+        request: proto::GetDeadLetterRequest,
+    ) -> Result<proto::GetDeadLetterResponse, ClientError> {
+        self.answer(self.admin().get_dead_letter(request)).await
+    }
+
+    pub async fn requeue_dead_letters(
+        &self,
+        request: proto::RequeueDeadLettersRequest,
+    ) -> Result<proto::RequeueDeadLettersResponse, ClientError> {
+        self.answer(self.admin().requeue_dead_letters(request)).await
+    }
+
+    pub async fn purge_dead_letters(
+        &self,
+        request: proto::PurgeDeadLettersRequest,
+    ) -> Result<proto::PurgeDeadLettersResponse, ClientError> {
+        self.answer(self.admin().purge_dead_letters(request)).await
+    }
+
     /// What a message may hold is the server's to bound; whoever asked for a result wants all of it.
     fn pool(&self) -> WorkerPoolClient<Channel> {
         WorkerPoolClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)

@@ -1,5 +1,7 @@
 //! The arguments, as clap reads them. Each comment here is a line of somebody's help.
 
+mod dead;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -9,6 +11,8 @@ use crate::{
     api::{client::DEFAULT_ENDPOINT, proto::QueryState},
     model::QueryId,
 };
+
+pub(super) use dead::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters};
 
 /// Warm worker processes behind one gRPC endpoint.
 #[derive(Debug, Parser)]
@@ -52,6 +56,9 @@ pub(super) enum Command {
     Workers(WorkersArgs),
     /// List the queries, or tell all about one
     Queries(QueriesArgs),
+    /// Look at the queries that failed for good; run them again or forget them
+    #[command(subcommand)]
+    Dead(DeadCommand),
     /// Check, show or begin a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -134,9 +141,40 @@ pub(super) struct QueryArgs {
     /// The session to go on with, as an earlier query's session event named it
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        conflicts_with = "no_retry",
+        value_parser = clap::value_parser!(u32).range(1..=100),
+        help = "If the worker dies, run the query again, N more times at most [default: what the configuration says; \
+                without =N: once]"
+    )]
+    pub retry: Option<u32>,
+    /// If the worker dies, let the query fail, whatever the configuration says
+    #[arg(long)]
+    pub no_retry: bool,
+    #[arg(
+        long,
+        value_name = "POLICY",
+        value_parser = on_disconnect,
+        help = "What happens once nobody reads the events any more: keep (let it run), cancel (at once), or how long to \
+                wait for a reader before cancelling, as 30s [default: 5s with run, keep with submit]"
+    )]
+    pub on_disconnect: Option<OnDisconnect>,
     /// The id the query shall have; the same id and query again is not run a second time [default: a new one]
     #[arg(long, value_parser = query_id)]
     pub id: Option<QueryId>,
+}
+
+/// What happens to a query whose last reader has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnDisconnect {
+    Keep,
+    Cancel,
+    Detach(Duration),
 }
 
 #[derive(Debug, Args)]
@@ -288,6 +326,18 @@ pub(super) enum WorkerCommand {
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = humantime::parse_duration(text).map_err(|_| "write one like 5s, 200ms or \"1m 30s\"".to_owned())?;
     prost_types::Duration::try_from(parsed).map(|_| parsed).map_err(|_| "that is too long".to_owned())
+}
+
+fn on_disconnect(text: &str) -> Result<OnDisconnect, String> {
+    match text {
+        "keep" => Ok(OnDisconnect::Keep),
+        "cancel" => Ok(OnDisconnect::Cancel),
+        _ => match duration(text) {
+            Ok(Duration::ZERO) => Err("write cancel for at once".to_owned()),
+            Ok(patience) => Ok(OnDisconnect::Detach(patience)),
+            Err(_) => Err("write keep, cancel, or a duration like 30s".to_owned()),
+        },
+    }
 }
 
 fn query_id(text: &str) -> Result<QueryId, String> {

@@ -9,7 +9,7 @@ use super::{
     json::{self, Certificate, Raw},
     output, words,
 };
-use crate::api::proto::{CancelledEvent, ErrorEvent, Event, RejectedEvent, RetryingEvent, event::Body};
+use crate::api::proto::{CancelledEvent, ErrorEvent, ErrorReason, Event, RejectedEvent, RetryingEvent, event::Body};
 
 /// What standard output gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,12 @@ impl Rendered {
 }
 
 fn failed(query_id: &str, error: &ErrorEvent) -> String {
-    let mut words = format!("query {query_id} failed: {}", error.message);
+    format!("query {query_id} failed: {}", failure(error))
+}
+
+/// What went wrong and all that helps, one thing a line.
+pub(super) fn failure(error: &ErrorEvent) -> String {
+    let mut words = error.message.clone();
     if !error.code.is_empty() {
         let _ = write!(words, " (code {})", error.code);
     }
@@ -112,7 +117,8 @@ fn failed(query_id: &str, error: &ErrorEvent) -> String {
         let _ = write!(words, "\n  details: {}", output::one_line(&error.details));
     }
     if let Some(certificate) = &error.certificate {
-        if !error.message.contains(&certificate.summary) {
+        // Of a worker that died, the message itself tells the certificate's story.
+        if error.reason() != ErrorReason::WorkerDied {
             let _ = write!(words, "\n  {}", certificate.summary);
         }
         let _ = write!(words, "\n  all about the worker: remuda workers {}", certificate.worker_id);
@@ -166,14 +172,7 @@ enum LineBody<'a> {
     Complete {
         result: Raw,
     },
-    Error {
-        reason: String,
-        message: &'a str,
-        code: Option<&'a str>,
-        retryable: bool,
-        details: Option<Raw>,
-        certificate: Option<Certificate<'a>>,
-    },
+    Error(json::Error<'a>),
     Cancelled {
         reason: &'a str,
         rung: String,
@@ -209,14 +208,7 @@ impl<'a> From<&'a Body> for LineBody<'a> {
                 certificate: retrying.certificate.as_ref().map(Certificate::from),
             },
             Body::Complete(complete) => Self::Complete { result: Raw::new(&complete.result) },
-            Body::Error(error) => Self::Error {
-                reason: words::error_reason(error.reason),
-                message: &error.message,
-                code: (!error.code.is_empty()).then_some(&error.code),
-                retryable: error.retryable,
-                details: (!error.details.is_empty()).then(|| Raw::new(&error.details)),
-                certificate: error.certificate.as_ref().map(Certificate::from),
-            },
+            Body::Error(error) => Self::Error(json::Error::from(error)),
             Body::Cancelled(end) => Self::Cancelled { reason: &end.reason, rung: words::rung(end.rung) },
             Body::Rejected(end) => Self::Rejected { reason: words::reject_reason(end.reason), message: &end.message },
             Body::Gap(gap) => Self::Gap { first: gap.first, last: gap.last },

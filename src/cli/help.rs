@@ -29,11 +29,12 @@ Data goes to standard output, everything else to standard error.
 
 Exit codes:
   0  done; the query is complete; the pool is serving
-  1  failed: the query ended in error, the pool is not serving, or there is no such query or worker
+  1  failed: the query ended in error, the pool is not serving, or there is no such query, worker
+     or dead letter
   2  usage: wrong arguments, a payload that is not JSON, a mistake in the configuration
   3  the query was cancelled (run, stream)
   4  the query was rejected: the queue is full, the server is stopping, or no worker took it in time
-     (run, stream, submit)
+     (run, stream, submit, dead requeue)
   5  the server cannot be reached, or the connection to it was lost
 
 Variables:
@@ -61,13 +62,18 @@ pub(super) const RUN: &str = "\
 Standard output gets each message of the worker as a line of JSON, and the result as the last one.
 With --events each line is a whole event:
   {\"query_id\":\"...\",\"sequence\":0,\"attempt\":1,\"at\":\"...\",\"type\":\"message\",\"content\":...}
-Errors go to standard error. Ctrl-C cancels the query.
+Errors go to standard error, and so do notes on attempts that failed and are followed by another.
+Ctrl-C cancels the query.
+
+A query that stops half way may have been carried out in part: --retry is for those that may run twice.
 
 Examples:
   remuda run '{\"hello\":\"world\"}'
   remuda run --kind embed --timeout 30s @document.json
   jq -n '{stream: 3}' | remuda run -
   remuda run --priority 0 --owner alice --key repo-7 '{\"ask\":\"why?\"}'
+  remuda run --retry=2 @document.json                    two more attempts if workers die
+  remuda run --on-disconnect keep --id job-7 @job.json   it goes on if the connection is lost
 
 Exit codes: 0 complete, 1 error, 2 usage, 3 cancelled, 4 rejected, 5 server unreachable.";
 
@@ -76,7 +82,9 @@ Examples:
   id=$(remuda submit '{\"stream\":100,\"delay_ms\":100}')
   remuda stream \"$id\"
   remuda cancel \"$id\"
-  remuda submit --id job-7 @job.json     safe to repeat: the same id and query is not run twice
+  remuda submit --id job-7 @job.json              safe to repeat: the same id and query is not run twice
+  remuda submit --no-retry @payment.json
+  remuda submit --on-disconnect 1m @job.json      once read, it ends if nobody reads on for a minute
 
 Exit codes: 0 accepted, 1 failed, 2 usage, 4 rejected, 5 server unreachable.";
 
@@ -112,7 +120,8 @@ pub(super) const WORKERS: &str = "\
 Examples:
   remuda workers
   remuda workers --kind embed
-  remuda workers 7                       its history, and its death certificate if it has ended
+  remuda workers 7                       its use of memory and processor, its history, and its death
+                                         certificate if it has ended
   remuda workers --json | jq 'select(.state == \"processing\")'
 
 Exit codes: 0 done, 1 no such worker, 2 usage, 5 server unreachable.";
@@ -125,6 +134,47 @@ Examples:
   remuda queries --json | jq -r 'select(.owner == \"alice\").query_id'
 
 Exit codes: 0 done, 1 no such query, 2 usage, 5 server unreachable.";
+
+pub(super) const DEAD_LIST: &str = "\
+A query becomes a dead letter when it timed out, when its workers died or when they reported a
+retryable error, and it has no attempt left. It is kept longer than other queries (dead_letters in
+the configuration). REASON is how the last attempt failed.
+
+Examples:
+  remuda dead list
+  remuda dead list --kind embed --limit 20
+  remuda dead list --json | jq -r 'select(.failures[-1].error.reason == \"timed_out\").query.query_id'
+
+Exit codes: 0 done, 1 no such kind, 2 usage, 5 server unreachable.";
+
+pub(super) const DEAD_SHOW: &str = "\
+Examples:
+  remuda dead show job-7
+  remuda dead show job-7 --json | jq .payload > payload.json     to try it by hand
+
+Exit codes: 0 done, 1 no such dead letter, 2 usage, 5 server unreachable.";
+
+pub(super) const DEAD_REQUEUE: &str = "\
+Prints the old and the new id of each, as `old -> new`. The old one becomes a plain ended query,
+and remuda queries shows for both what the other one is.
+
+Examples:
+  remuda dead requeue job-7 job-8
+  remuda dead requeue --all --kind embed         once embed is repaired
+  remuda stream \"$(remuda dead requeue job-7 --json | jq -r .new_query_id)\"
+
+Exit codes: 0 done, 1 no such dead letter (the others are requeued), 2 usage,
+4 rejected: the queue is full (remuda dead list tells which are left), 5 server unreachable.";
+
+pub(super) const DEAD_PURGE: &str = "\
+Forgets the letters for good, with their payloads and events.
+
+Examples:
+  remuda dead purge job-7
+  remuda dead purge --all --kind embed
+  remuda dead list --json | jq -r 'select(.query.owner == \"alice\").query.query_id' | xargs remuda dead purge
+
+Exit codes: 0 done, 1 no such dead letter (the others are purged), 2 usage, 5 server unreachable.";
 
 pub(super) const CONFIG_CHECK: &str = "\
 Checks what serve --config FILE would use, with the REMUDA__ variables that are set.

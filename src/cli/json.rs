@@ -1,6 +1,8 @@
 //! What the server says, as JSON: the names of the protos, plain words for states, `null` for what there is none of.
 #![expect(clippy::struct_field_names, reason = "the names are those of the protos")]
 
+mod letters;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -8,6 +10,8 @@ use serde_json::value::RawValue;
 
 use super::{output, words};
 use crate::api::proto;
+
+pub(super) use letters::{DeadLetter, Requeued};
 
 /// A value as one line.
 pub(super) fn line(value: &impl Serialize) -> String {
@@ -117,6 +121,30 @@ impl<'a> From<&'a proto::DeathCertificate> for Certificate<'a> {
     }
 }
 
+/// How a query, or one attempt at it, failed.
+#[derive(Debug, Serialize)]
+pub(super) struct Error<'a> {
+    reason: String,
+    message: &'a str,
+    code: Option<&'a str>,
+    retryable: bool,
+    details: Option<Raw>,
+    certificate: Option<Certificate<'a>>,
+}
+
+impl<'a> From<&'a proto::ErrorEvent> for Error<'a> {
+    fn from(error: &'a proto::ErrorEvent) -> Self {
+        Self {
+            reason: words::error_reason(error.reason),
+            message: &error.message,
+            code: text(&error.code),
+            retryable: error.retryable,
+            details: text(&error.details).map(Raw::new),
+            certificate: error.certificate.as_ref().map(Certificate::from),
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Worker<'a> {
     worker_id: u64,
@@ -128,6 +156,9 @@ pub(super) struct Worker<'a> {
     started_at: Option<String>,
     uptime_seconds: Option<f64>,
     peak_rss_bytes: Option<u64>,
+    rss_bytes: Option<u64>,
+    cpu_percent: Option<f64>,
+    last_heard_seconds: Option<f64>,
     name: Option<&'a str>,
     version: Option<&'a str>,
     capabilities: &'a [String],
@@ -145,6 +176,10 @@ impl<'a> From<&'a proto::Worker> for Worker<'a> {
             started_at: owned(words::time(worker.started_at.as_ref())),
             uptime_seconds: seconds(worker.uptime.as_ref()),
             peak_rss_bytes: number(worker.peak_rss_bytes),
+            rss_bytes: number(worker.rss_bytes),
+            // Both are measured in one look.
+            cpu_percent: number(worker.rss_bytes).map(|_| worker.cpu_percent),
+            last_heard_seconds: seconds(worker.last_heard.as_ref()),
             name: text(&worker.name),
             version: text(&worker.version),
             capabilities: &worker.capabilities,
@@ -160,12 +195,20 @@ struct Transition<'a> {
     reason: &'a str,
 }
 
+#[derive(Debug, Serialize)]
+struct Sample {
+    at: Option<String>,
+    rss_bytes: u64,
+    cpu_percent: f64,
+}
+
 /// A worker with its history and its end.
 #[derive(Debug, Serialize)]
 pub(super) struct WholeWorker<'a> {
     worker: Option<Worker<'a>>,
     history: Vec<Transition<'a>>,
     certificate: Option<Certificate<'a>>,
+    samples: Vec<Sample>,
 }
 
 impl<'a> From<&'a proto::GetWorkerResponse> for WholeWorker<'a> {
@@ -176,10 +219,16 @@ impl<'a> From<&'a proto::GetWorkerResponse> for WholeWorker<'a> {
             at: owned(words::time(step.at.as_ref())),
             reason: &step.reason,
         };
+        let sample = |sample: &proto::ResourceSample| Sample {
+            at: owned(words::time(sample.at.as_ref())),
+            rss_bytes: sample.rss_bytes,
+            cpu_percent: sample.cpu_percent,
+        };
         Self {
             worker: response.worker.as_ref().map(Worker::from),
             history: response.history.iter().map(transition).collect(),
             certificate: response.certificate.as_ref().map(Certificate::from),
+            samples: response.samples.iter().map(sample).collect(),
         }
     }
 }
@@ -200,6 +249,9 @@ pub(super) struct Query<'a> {
     ended_at: Option<String>,
     next_sequence: u64,
     first_sequence: u64,
+    dead_letter: bool,
+    requeued_from: Option<&'a str>,
+    requeued_as: Option<&'a str>,
 }
 
 impl<'a> From<&'a proto::QueryInfo> for Query<'a> {
@@ -219,6 +271,9 @@ impl<'a> From<&'a proto::QueryInfo> for Query<'a> {
             ended_at: owned(words::time(query.ended_at.as_ref())),
             next_sequence: query.next_sequence,
             first_sequence: query.first_sequence,
+            dead_letter: query.dead_letter,
+            requeued_from: text(&query.requeued_from),
+            requeued_as: text(&query.requeued_as),
         }
     }
 }

@@ -5,6 +5,7 @@
 mod args;
 mod cancel;
 mod config;
+mod dead;
 mod event;
 mod exit;
 mod health;
@@ -65,6 +66,7 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Health(args) => wait_for(health::health(&server()?, args)),
         Command::Workers(args) => wait_for(workers::workers(&server()?, args)),
         Command::Queries(args) => wait_for(queries::queries(&server()?, args)),
+        Command::Dead(command) => wait_for(dead::dead(&server()?, command)),
         Command::Config(ConfigCommand::Check { file }) => config::check(file),
         Command::Config(ConfigCommand::Show(place)) => config::show(place),
         Command::Config(ConfigCommand::Example) => config::example(),

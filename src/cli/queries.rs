@@ -126,6 +126,9 @@ pub(super) fn render_one(query: &QueryInfo) -> String {
         ("ended", words::time(query.ended_at.as_ref())),
         ("waited", waited(query, now)),
         ("ran", ran(query, now)),
+        ("dead letter", if query.dead_letter { format!("remuda dead show {}", query.query_id) } else { String::new() }),
+        ("requeued from", query.requeued_from.clone()),
+        ("requeued as", query.requeued_as.clone()),
     ])
 }
 

@@ -31,12 +31,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) async fn run(server: &Endpoint, args: RunArgs) -> Result<Exit, Failure> {
     // The id is made here, so that the query can be cancelled whatever has been heard of it.
     let id = args.query.id.clone().unwrap_or_else(QueryId::generate).to_string();
+    let policy = args.query.on_disconnect;
     let query = Some(submit::query(args.query)?);
     let client = Client::connect(server).await?;
     let request = ExecuteRequest { query_id: id.clone(), query };
     let work = execute(&client, request, Show::of(args.events));
     let ended = until_interrupted(&client, &id, work).await;
-    if ended.as_ref().is_err_and(Failure::is_broken_pipe) {
+    // Who has said what shall happen then has said it to the server.
+    if policy.is_none() && ended.as_ref().is_err_and(Failure::is_broken_pipe) {
         let _ = client.cancel(cancel_request(&id, "nobody reads its output any more")).await;
     }
     ended

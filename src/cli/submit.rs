@@ -1,14 +1,14 @@
 //! `remuda submit`, and the query that `run` and `submit` make of their arguments.
 
 use super::{
-    args::{QueryArgs, SubmitArgs},
+    args::{OnDisconnect, QueryArgs, SubmitArgs},
     exit::{Exit, Failure},
     json::{self, Submitted},
     output, payload, words,
 };
 use crate::api::{
     client::{Client, Endpoint},
-    proto::{Query, SubmitRequest},
+    proto::{DisconnectPolicy, Query, RecoveryPolicy, RecoveryStrategy, SubmitRequest, disconnect_policy::Policy},
 };
 
 pub(super) async fn submit(server: &Endpoint, args: SubmitArgs) -> Result<Exit, Failure> {
@@ -31,6 +31,8 @@ pub(super) async fn submit(server: &Endpoint, args: SubmitArgs) -> Result<Exit, 
 pub(super) fn query(args: QueryArgs) -> Result<Query, Failure> {
     Ok(Query {
         payload: payload::read(&args.payload)?,
+        recovery: recovery(&args),
+        on_disconnect: args.on_disconnect.map(disconnect_policy),
         kind: args.kind.unwrap_or_default(),
         r#type: args.query_type.unwrap_or_default(),
         priority: args.priority,
@@ -39,8 +41,25 @@ pub(super) fn query(args: QueryArgs) -> Result<Query, Failure> {
         timeout: args.timeout.and_then(|timeout| timeout.try_into().ok()),
         queue_timeout: args.queue_timeout.and_then(|timeout| timeout.try_into().ok()),
         session_id: args.session.unwrap_or_default(),
-        ..Query::default()
     })
+}
+
+fn recovery(args: &QueryArgs) -> Option<RecoveryPolicy> {
+    let policy = |strategy: RecoveryStrategy, attempts| RecoveryPolicy { strategy: strategy.into(), attempts };
+    match args.retry {
+        Some(attempts) => Some(policy(RecoveryStrategy::Retry, attempts)),
+        None if args.no_retry => Some(policy(RecoveryStrategy::Reject, 0)),
+        None => None,
+    }
+}
+
+fn disconnect_policy(policy: OnDisconnect) -> DisconnectPolicy {
+    let policy = match policy {
+        OnDisconnect::Keep => Some(Policy::Keep(true)),
+        OnDisconnect::Cancel => Some(Policy::Cancel(true)),
+        OnDisconnect::Detach(patience) => patience.try_into().ok().map(Policy::Detach),
+    };
+    DisconnectPolicy { policy }
 }
 
 pub(super) fn existed(query_id: &str, state: i32) -> String {

@@ -1,6 +1,7 @@
 //! What people and scripts see: arguments, exit codes, lines, tables.
 
 mod arguments;
+mod dead;
 mod events;
 mod exits;
 mod tables;

@@ -89,6 +89,20 @@ pub(super) fn size(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { bytesize::ByteSize::b(bytes).display().iec().to_string() }
 }
 
+/// Of one processor, as `12.5`; empty if the process was not looked at, which its memory tells: there is none without.
+pub(super) fn cpu(percent: f64, rss_bytes: u64) -> String {
+    if rss_bytes == 0 { String::new() } else { format!("{percent:.1}") }
+}
+
+/// The first line of a text, and no more than `most` characters of it.
+pub(super) fn beginning(text: &str, most: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= most {
+        return line.to_owned();
+    }
+    line.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
 /// As it stands, or empty for 0, which means that there is none.
 pub(super) fn number(value: impl Into<u64>) -> String {
     match value.into() {

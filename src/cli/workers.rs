@@ -12,11 +12,16 @@ use super::{
 };
 use crate::api::{
     client::{Client, Endpoint},
-    proto::{DeathCertificate, GetWorkerRequest, GetWorkerResponse, ListWorkersRequest, Worker, WorkerTransition},
+    proto::{
+        DeathCertificate, GetWorkerRequest, GetWorkerResponse, ListWorkersRequest, ResourceSample, Worker,
+        WorkerTransition,
+    },
 };
 
 /// The most that the server gives at once.
 const PAGE: u32 = 1000;
+/// How many of the last samples a person wants to see; JSON has them all.
+const SAMPLES: usize = 5;
 
 pub(super) async fn workers(server: &Endpoint, args: WorkersArgs) -> Result<Exit, Failure> {
     let client = Client::connect(server).await?;
@@ -59,7 +64,8 @@ pub(super) fn render(workers: &[Worker]) -> String {
         ("PID", Align::Right),
         ("UPTIME", Align::Right),
         ("QUERIES", Align::Right),
-        ("PEAK RSS", Align::Right),
+        ("RSS", Align::Right),
+        ("CPU%", Align::Right),
         ("QUERY", Align::Left),
     ]);
     for worker in workers {
@@ -70,7 +76,8 @@ pub(super) fn render(workers: &[Worker]) -> String {
             Cell::from(words::number(worker.pid)),
             Cell::from(words::rough(words::duration(worker.uptime.as_ref()))),
             Cell::from(worker.queries_processed),
-            Cell::from(words::size(worker.peak_rss_bytes)),
+            Cell::from(words::size(worker.rss_bytes)),
+            Cell::from(words::cpu(worker.cpu_percent, worker.rss_bytes)),
             Cell::from(&worker.query_id),
         ]);
     }
@@ -79,6 +86,9 @@ pub(super) fn render(workers: &[Worker]) -> String {
 
 pub(super) fn render_one(response: &GetWorkerResponse) -> String {
     let mut text = response.worker.as_ref().map(worker).unwrap_or_default();
+    if !response.samples.is_empty() {
+        let _ = write!(text, "\n{}", last_samples(&response.samples));
+    }
     if !response.history.is_empty() {
         let _ = write!(text, "\n{}", history(&response.history));
     }
@@ -89,6 +99,8 @@ pub(super) fn render_one(response: &GetWorkerResponse) -> String {
 }
 
 fn worker(worker: &Worker) -> String {
+    let percent = |cpu: String| if cpu.is_empty() { cpu } else { cpu + "%" };
+    let last_heard = words::duration(worker.last_heard.as_ref()).map(|ago| words::rough(Some(ago)) + " ago");
     properties(&[
         ("worker", worker.worker_id.to_string()),
         ("kind", worker.kind.clone()),
@@ -98,11 +110,26 @@ fn worker(worker: &Worker) -> String {
         ("queries", worker.queries_processed.to_string()),
         ("started", words::time(worker.started_at.as_ref())),
         ("uptime", words::rough(words::duration(worker.uptime.as_ref()))),
+        ("last heard", last_heard.unwrap_or_default()),
+        ("rss", words::size(worker.rss_bytes)),
         ("peak rss", words::size(worker.peak_rss_bytes)),
+        ("cpu", percent(words::cpu(worker.cpu_percent, worker.rss_bytes))),
         ("name", worker.name.clone()),
         ("version", worker.version.clone()),
         ("capabilities", worker.capabilities.join(", ")),
     ])
+}
+
+fn last_samples(samples: &[ResourceSample]) -> String {
+    let mut table = Table::new(&[("AT", Align::Left), ("RSS", Align::Right), ("CPU%", Align::Right)]);
+    for sample in &samples[samples.len().saturating_sub(SAMPLES)..] {
+        table.row([
+            Cell::from(words::time(sample.at.as_ref())),
+            Cell::from(words::size(sample.rss_bytes)),
+            Cell::from(words::cpu(sample.cpu_percent, sample.rss_bytes)),
+        ]);
+    }
+    table.render()
 }
 
 fn history(steps: &[WorkerTransition]) -> String {
@@ -132,11 +159,18 @@ fn certificate(end: &DeathCertificate) -> String {
         ("peak rss", words::size(end.peak_rss_bytes)),
         ("summary", end.summary.clone()),
     ]);
-    if !end.stderr_tail.is_empty() {
-        let _ = writeln!(text, "{BOLD}the end of its standard error:{BOLD:#}");
-        for line in end.stderr_tail.lines() {
-            let _ = writeln!(text, "  {}", printable(line));
-        }
+    text.push_str(&last_words(&end.stderr_tail, ""));
+    text
+}
+
+/// The end of a worker's standard error, if it wrote anything, each line indented.
+pub(super) fn last_words(stderr_tail: &str, indent: &str) -> String {
+    if stderr_tail.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{indent}{BOLD}the end of its standard error:{BOLD:#}\n");
+    for line in stderr_tail.lines() {
+        let _ = writeln!(text, "{indent}  {}", printable(line));
     }
     text
 }

@@ -1,29 +1,14 @@
 //! The command as a person uses it: what it prints, where, and how it exits.
 
-use std::{
-    io::Write,
-    process::{Output, Stdio},
-};
+use std::{io::Write, process::Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, eventually, fake_kind, remuda, send_signal};
+use crate::harness::{Server, eventually, fake_kind, remuda, run, send_signal, told};
 
 fn server() -> Server {
     Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\ntypes = [\"t\"]"))
-}
-
-/// Runs the command against a server and gives its exit code, stdout and stderr.
-fn run(server: &Server, arguments: &[&str]) -> (i32, String, String) {
-    let mut command = remuda();
-    command.args(["--endpoint", &server.grpc]).args(arguments);
-    told(&command.output().expect("the command runs"))
-}
-
-fn told(output: &Output) -> (i32, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the command prints UTF-8");
-    (output.status.code().expect("it exits by itself"), text(&output.stdout), text(&output.stderr))
 }
 
 /// Runs the command without a server.

@@ -11,6 +11,7 @@ mod architecture;
 
 mod arguments;
 mod cli;
+mod cli_dead;
 mod examples;
 mod failures;
 mod harness;

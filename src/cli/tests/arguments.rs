@@ -4,7 +4,13 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
-use crate::cli::args::{Cli, Command, ConfigCommand, StateFilter};
+use crate::{
+    api::proto::{Query, RecoveryStrategy, disconnect_policy::Policy},
+    cli::{
+        args::{Cli, Command, ConfigCommand, DeadCommand, StateFilter},
+        dead, submit,
+    },
+};
 
 fn parse(line: &str) -> Command {
     Cli::try_parse_from(line.split(' ')).unwrap().command
@@ -53,6 +59,58 @@ fn run_takes_all_that_a_query_has() {
     assert_eq!(args.query.queue_timeout, Some(Duration::from_secs(5)));
     assert_eq!((args.query.priority, args.query.query_type.as_deref()), (7, Some("t")));
     assert_eq!(args.query.id.unwrap().as_str(), "i");
+}
+
+fn query(line: &str) -> Query {
+    match parse(line) {
+        Command::Run(args) => submit::query(args.query).unwrap(),
+        Command::Submit(args) => submit::query(args.query).unwrap(),
+        other => panic!("no query: {other:?}"),
+    }
+}
+
+#[test]
+fn recovery_is_the_configurations_unless_asked_for() {
+    let recovery = |line| query(line).recovery.map(|policy| (policy.strategy(), policy.attempts));
+    assert_eq!(recovery("remuda run {}"), None);
+    // The number needs its equals sign, so that what follows stays the payload.
+    assert_eq!(recovery("remuda run --retry 7"), Some((RecoveryStrategy::Retry, 1)));
+    assert_eq!(query("remuda run --retry 7").payload, "7");
+    assert_eq!(recovery("remuda submit --retry=3 {}"), Some((RecoveryStrategy::Retry, 3)));
+    assert_eq!(recovery("remuda submit --no-retry {}"), Some((RecoveryStrategy::Reject, 0)));
+    assert!(refused("remuda run --retry --no-retry {}").contains("cannot be used with '--no-retry'"));
+    assert!(refused("remuda run --retry=0 {}").contains("1..=100"));
+}
+
+#[test]
+fn disconnect_policy_is_a_word_or_a_duration() {
+    let policy = |line| query(line).on_disconnect.map(|policy| policy.policy.unwrap());
+    assert_eq!(policy("remuda run {}"), None);
+    assert_eq!(policy("remuda run --on-disconnect keep {}"), Some(Policy::Keep(true)));
+    assert_eq!(policy("remuda submit --on-disconnect cancel {}"), Some(Policy::Cancel(true)));
+    let minute = prost_types::Duration { seconds: 60, nanos: 0 };
+    assert_eq!(policy("remuda submit --on-disconnect 1m {}"), Some(Policy::Detach(minute)));
+    assert!(refused("remuda run --on-disconnect later {}").contains("write keep, cancel, or a duration like 30s"));
+    assert!(refused("remuda run --on-disconnect 0s {}").contains("write cancel for at once"));
+}
+
+#[test]
+fn dead_letters_are_named_or_all_are_meant() {
+    let selected = |line| match parse(line) {
+        Command::Dead(DeadCommand::Requeue(args)) => dead::requests(args.letters),
+        Command::Dead(DeadCommand::Purge(args)) => dead::requests(args.letters),
+        other => panic!("selects nothing: {other:?}"),
+    };
+    let all = selected("remuda dead purge --all --kind k");
+    assert_eq!(all, [dead::Selection { ids: Vec::new(), all: true, kind: "k".to_owned() }]);
+    let ids: Vec<_> = selected("remuda dead requeue a b").into_iter().map(|one| (one.ids, one.all)).collect();
+    assert_eq!(ids, [(vec!["a".to_owned()], false), (vec!["b".to_owned()], false)]);
+    for verb in ["requeue", "purge"] {
+        assert!(refused(&format!("remuda dead {verb}")).contains("<ID>..."));
+        assert!(refused(&format!("remuda dead {verb} a --all")).contains("cannot be used with"));
+        assert!(refused(&format!("remuda dead {verb} a --kind k")).contains("cannot be used with"));
+        assert!(refused(&format!("remuda dead {verb} --kind k")).contains("--all"));
+    }
 }
 
 #[test]

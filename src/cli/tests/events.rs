@@ -33,6 +33,16 @@ fn error() -> ErrorEvent {
     ErrorEvent { reason: ErrorReason::Reported.into(), message: "no luck".to_owned(), ..Default::default() }
 }
 
+fn retrying() -> RetryingEvent {
+    RetryingEvent {
+        failed_attempt: 1,
+        max_attempts: 3,
+        message: "worker 7 died".to_owned(),
+        delay: Some(Duration { seconds: 2, nanos: 0 }),
+        certificate: None,
+    }
+}
+
 fn error_words(error: ErrorEvent) -> String {
     let rendered = content(Body::Error(error));
     assert_eq!((rendered.line, rendered.exit), (None, Some(Exit::Failed)));
@@ -79,6 +89,10 @@ fn whole_events_have_sequence_attempt_and_type() {
             Body::Error(ErrorEvent { details: "{}".to_owned(), ..error() }),
             r#""error","reason":"reported","message":"no luck","code":null,"retryable":false,"details":{},"certificate":null}"#,
         ),
+        (
+            Body::Retrying(retrying()),
+            r#""retrying","failed_attempt":1,"max_attempts":3,"message":"worker 7 died","delay_seconds":2.0,"certificate":null}"#,
+        ),
     ];
     for (body, tail) in lines {
         assert_eq!(line(body), format!("{head}{tail}"));
@@ -101,9 +115,19 @@ fn failure_says_all_that_helps() {
 fn dead_worker_is_told_of_once_and_can_be_looked_up() {
     let summary = "worker 7 (embed) was killed by SIGKILL after 3.2 s";
     let certificate = Some(DeathCertificate { worker_id: 7, summary: summary.to_owned(), ..Default::default() });
-    let died = ErrorEvent { message: summary.to_owned(), certificate: certificate.clone(), ..error() };
-    assert_eq!(error_words(died), format!("query q failed: {summary}\n  all about the worker: remuda workers 7"));
-    let slow = ErrorEvent { message: "it took too long".to_owned(), certificate, ..error() };
+    let story = format!("{summary}; attempt 2 of 2");
+    let died = ErrorEvent {
+        reason: ErrorReason::WorkerDied.into(),
+        message: story,
+        certificate: certificate.clone(),
+        ..error()
+    };
+    assert_eq!(
+        error_words(died),
+        format!("query q failed: {summary}; attempt 2 of 2\n  all about the worker: remuda workers 7")
+    );
+    let message = "it took too long".to_owned();
+    let slow = ErrorEvent { reason: ErrorReason::TimedOut.into(), message, certificate, ..error() };
     assert!(error_words(slow).starts_with(&format!("query q failed: it took too long\n  {summary}\n")));
 }
 
@@ -119,13 +143,7 @@ fn ends_have_their_exit_codes() {
 
 #[test]
 fn retries_and_gaps_are_noted_beside_the_data_but_not_twice() {
-    let retrying = Body::Retrying(RetryingEvent {
-        failed_attempt: 1,
-        max_attempts: 3,
-        message: "worker 7 died".to_owned(),
-        delay: Some(Duration { seconds: 2, nanos: 0 }),
-        certificate: None,
-    });
+    let retrying = Body::Retrying(retrying());
     let note = "attempt 1 of 3 of query q failed, trying again in 2.0s: worker 7 died";
     let rendered = content(retrying.clone());
     assert_eq!((rendered.line, rendered.remark), (None, Some(Remark::Note(note.to_owned()))));

@@ -7,8 +7,8 @@ use prost_types::{Duration, Timestamp};
 use super::plain;
 use crate::{
     api::proto::{
-        DeathCause, DeathCertificate, GetWorkerResponse, HealthResponse, KindHealth, QueryInfo, QueryState, StateCount,
-        Worker, WorkerState, WorkerTransition,
+        DeathCause, DeathCertificate, GetWorkerResponse, HealthResponse, KindHealth, QueryInfo, QueryState,
+        ResourceSample, StateCount, Worker, WorkerState, WorkerTransition,
     },
     cli::{health, json, output::printable, queries, words, workers},
 };
@@ -53,15 +53,16 @@ fn workers_stand_in_columns() {
     let busy = Worker {
         state: WorkerState::Processing.into(),
         query_id: "q-1".to_owned(),
-        peak_rss_bytes: 412 << 20,
+        rss_bytes: 412 << 20,
+        cpu_percent: 99.96,
         ..worker(10, "embedding")
     };
     assert_eq!(
         plain(&workers::render(&[worker(9, "chat"), busy])),
         "\
-ID  KIND       STATE        PID  UPTIME  QUERIES   PEAK RSS  QUERY
- 9  chat       ready       4000   1h 2m       12          -  -
-10  embedding  processing  4000   1h 2m       12  412.0 MiB  q-1
+ID  KIND       STATE        PID  UPTIME  QUERIES        RSS   CPU%  QUERY
+ 9  chat       ready       4000   1h 2m       12          -      -  -
+10  embedding  processing  4000   1h 2m       12  412.0 MiB  100.0  q-1
 "
     );
 }
@@ -89,6 +90,40 @@ fn worker_that_ended_tells_its_history_and_its_last_words() {
 }
 
 #[test]
+fn workers_table_fits_with_long_ids_and_large_numbers() {
+    let busy = Worker {
+        state: WorkerState::Processing.into(),
+        pid: 4_194_304,
+        query_id: "0190f3c2-7b1e-7cc3-98c4-dc0c0c07398f".to_owned(),
+        rss_bytes: 1023 << 20,
+        cpu_percent: 100.0,
+        uptime: seconds(86_399),
+        ..worker(100, "embedding")
+    };
+    let text = plain(&workers::render(&[busy]));
+    assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+}
+
+#[test]
+fn worker_tells_its_last_uses_of_resources_and_when_it_was_heard() {
+    let sample = |second| ResourceSample { at: at(second), rss_bytes: 5 << 20, cpu_percent: 12.54 };
+    let measured = Worker { rss_bytes: 5 << 20, cpu_percent: 12.54, last_heard: seconds(2), ..worker(7, "embed") };
+    let response = GetWorkerResponse {
+        worker: Some(measured),
+        samples: (0..9).map(sample).collect(),
+        ..GetWorkerResponse::default()
+    };
+    let text = plain(&workers::render_one(&response));
+    assert!(text.contains("\nlast heard  2.0s ago\nrss         5.0 MiB\ncpu         12.5%\n"), "{text}");
+    assert!(
+        text.contains("\n\nAT                            RSS  CPU%\n1970-01-01T00:00:04.000Z  5.0 MiB  12.5\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("\n1970-01-01T00:00:08.000Z  5.0 MiB  12.5\n"), "{text}");
+    assert_eq!(json::line(&json::WholeWorker::from(&response)).matches("\"cpu_percent\":12.54").count(), 10);
+}
+
+#[test]
 fn queries_tell_how_long_they_waited_and_ran() {
     let done = QueryInfo {
         query_id: "job-7".to_owned(),
@@ -113,6 +148,20 @@ b      pending   -      -        0  -           -         0       0     10s     
 "
     );
     assert!(plain(&queries::render_one(&done)).contains("\nended      1970-01-01T00:01:15.000Z\n"));
+}
+
+#[test]
+fn query_tells_its_other_lives() {
+    let plain_query = QueryInfo { query_id: "b".to_owned(), ..Default::default() };
+    let text = plain(&queries::render_one(&plain_query));
+    assert!(!text.contains("requeued") && !text.contains("dead"), "{text}");
+    let dead = QueryInfo { dead_letter: true, requeued_from: "a".to_owned(), ..plain_query.clone() };
+    let text = plain(&queries::render_one(&dead));
+    assert!(text.ends_with("\ndead letter    remuda dead show b\nrequeued from  a\n"), "{text}");
+    let requeued = QueryInfo { requeued_as: "c".to_owned(), ..plain_query };
+    assert!(plain(&queries::render_one(&requeued)).ends_with("\nrequeued as  c\n"));
+    let line = json::line(&json::Query::from(&requeued));
+    assert!(line.ends_with(r#""dead_letter":false,"requeued_from":null,"requeued_as":"c"}"#), "{line}");
 }
 
 #[test]
@@ -161,7 +210,7 @@ fn health_names_each_reason_and_the_last_failure() {
 fn json_has_null_for_what_there_is_none_of() {
     assert_eq!(
         json::line(&json::Worker::from(&worker(9, "chat"))),
-        r#"{"worker_id":9,"kind":"chat","pid":4000,"state":"ready","query_id":null,"queries_processed":12,"started_at":null,"uptime_seconds":3725.0,"peak_rss_bytes":null,"name":null,"version":null,"capabilities":[]}"#
+        r#"{"worker_id":9,"kind":"chat","pid":4000,"state":"ready","query_id":null,"queries_processed":12,"started_at":null,"uptime_seconds":3725.0,"peak_rss_bytes":null,"rss_bytes":null,"cpu_percent":null,"last_heard_seconds":null,"name":null,"version":null,"capabilities":[]}"#
     );
     let query = QueryInfo { query_id: "a".to_owned(), state: 99, submitted_at: at(1), ..Default::default() };
     let line = json::line(&json::Query::from(&query));

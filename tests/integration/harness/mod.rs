@@ -1,6 +1,7 @@
 //! Starts the real server on ports of its own in a temporary directory, and waits for things with a deadline.
 
 mod client;
+mod command;
 mod processes;
 mod server;
 
@@ -10,6 +11,7 @@ use std::{
 };
 
 pub(crate) use client::{Client, Ended, TestEvent, query};
+pub(crate) use command::{run, told};
 pub(crate) use processes::{alive, descendants, group_of, send_signal};
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 

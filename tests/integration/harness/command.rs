@@ -1,0 +1,18 @@
+//! The command line, run to its end.
+
+use std::process::Output;
+
+use super::{Server, remuda};
+
+/// Runs the command against a server and gives its exit code, stdout and stderr.
+pub(crate) fn run(server: &Server, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = remuda();
+    command.args(["--endpoint", &server.grpc]).args(arguments);
+    told(&command.output().expect("the command runs"))
+}
+
+/// An exit code, stdout and stderr.
+pub(crate) fn told(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the command prints UTF-8");
+    (output.status.code().expect("it exits by itself"), text(&output.stdout), text(&output.stderr))
+}
