@@ -24,24 +24,40 @@ impl Pool {
     /// Submits the letters' queries afresh. Gives each old id with its new one.
     pub async fn requeue(&self, selection: Selection) -> Result<Vec<(QueryId, QueryId)>, DeadLetterError> {
         let mut requeued = Vec::new();
-        for id in self.selected(selection).await? {
-            let new_id = QueryId::generate();
-            self.inner.broker.requeue(&id, new_id.clone()).await?;
-            requeued.push((id, new_id));
-        }
+        let outcome = self.requeue_each(selection, &mut requeued).await;
         for kind in 0..self.inner.kinds.len() {
             self.inner.dispatch(kind).await;
         }
-        Ok(requeued)
+        outcome.map(|()| requeued)
+    }
+
+    async fn requeue_each(
+        &self,
+        selection: Selection,
+        requeued: &mut Vec<(QueryId, QueryId)>,
+    ) -> Result<(), DeadLetterError> {
+        let all = matches!(selection, Selection::All { .. });
+        for id in self.selected(selection).await? {
+            let new_id = QueryId::generate();
+            match self.inner.broker.requeue(&id, new_id.clone()).await {
+                Ok(()) => requeued.push((id, new_id)),
+                Err(error) => tolerate(error, all)?,
+            }
+        }
+        Ok(())
     }
 
     /// Forgets the letters, and says how many there were.
     pub async fn purge(&self, selection: Selection) -> Result<usize, DeadLetterError> {
-        let ids = self.selected(selection).await?;
-        for id in &ids {
-            self.inner.broker.purge(id).await?;
+        let all = matches!(selection, Selection::All { .. });
+        let mut purged = 0;
+        for id in self.selected(selection).await? {
+            match self.inner.broker.purge(&id).await {
+                Ok(()) => purged += 1,
+                Err(error) => tolerate(error, all)?,
+            }
         }
-        Ok(ids.len())
+        Ok(purged)
     }
 
     async fn selected(&self, selection: Selection) -> Result<Vec<QueryId>, DeadLetterError> {
@@ -57,5 +73,13 @@ impl Pool {
             after = page.next;
         }
         Ok(ids)
+    }
+}
+
+/// Whoever wants all letters does not mind one that has gone in the meantime.
+fn tolerate(error: DeadLetterError, all: bool) -> Result<(), DeadLetterError> {
+    match error {
+        DeadLetterError::NoSuchDeadLetter(_) if all => Ok(()),
+        error => Err(error),
     }
 }
