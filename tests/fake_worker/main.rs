@@ -22,13 +22,15 @@
 //! frames    "connect"   "ready"   {"ready": {more fields}}   {"session": "id"}   {"message": JSON}
 //!           {"messages": {"count": n, "size": bytes, "delay_ms": d}}    content {"n": i, "pad": "xx.."}, i from 1
 //!           {"complete": JSON}   {"error": {"error": "text", "code": .., "retryable": .., "details": ..}}
-//!           "heartbeat"   "shutdown_ack"
+//!           "heartbeat"   {"beat_ms": n} (one every n ms from now on)   "shutdown_ack"
 //! tells     "env"    completes with env, cwd, args, pid, ppid, pgid, sid, uid, gid and fds {"0": "/dev/null", ..}
 //!           "pid"    message {"pid", "worker", "grandchildren": [pid, ..]}; worker is a number
 //!           "nonce"  completes with {"nonce": that of the payload, "pid", "worker", "concurrent"}
 //!           "frame"  completes with the query frame as it came
 //! branches  {"until_attempt": [n, STEPS]}   {"if_worker": [id, STEPS]}    if so, these in place of the rest
-//! waits     {"sleep_ms": n}    "hang"       still heed a cancel, and a shutdown as soon as its `graceful` allows
+//!           {"armed": ["/path", STEPS]}     if the file is there: removes it, then these, then the rest
+//! waits     {"await_file": "/path"}         until it is there; like the next two in what it heeds
+//!           {"sleep_ms": n}    "hang"       still heed a cancel, and a shutdown as soon as its `graceful` allows
 //!           "hang_hard"                     reads nothing any more and lets only signals through
 //!           "ignore_cancel"  "ignore_term"  from now on
 //! ends      {"exit": code}   "abort"   {"signal": "SEGV"}   "close_socket" (and lives on)   "close_stdout"

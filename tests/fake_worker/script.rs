@@ -66,6 +66,10 @@ pub(crate) enum Step {
     Stdout(String),
     FloodStderr(u64),
     AllocateMb(usize),
+    /// If the file is there, removes it and takes these steps before the rest.
+    Armed(String, Vec<Step>),
+    AwaitFile(String),
+    BeatMs(u64),
 }
 
 /// A row of messages.

@@ -1,9 +1,10 @@
 //! Runs the steps.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write},
     os::fd::IntoRawFd,
+    path::Path,
     process::{self, Child, exit},
     sync::Arc,
     thread,
@@ -172,6 +173,14 @@ impl Worker {
             Step::FloodStderr(lines) => flood_stderr(*lines),
             // Written to, so that it is resident.
             Step::AllocateMb(mib) => self.hoard.push(vec![1; mib << 20]),
+            // Whoever removes the file is the one that it was meant for.
+            Step::Armed(path, steps) => {
+                if fs::remove_file(path).is_ok() {
+                    self.run(steps)?;
+                }
+            }
+            Step::AwaitFile(path) => self.await_file(path)?,
+            Step::BeatMs(millis) => self.beat(Duration::from_millis(*millis)),
         }
         Ok(())
     }
@@ -225,9 +234,26 @@ impl Worker {
     }
 
     fn heartbeat(&self) {
-        let tasks = self.link.load();
-        let state = if tasks == 0 { "ready" } else { "processing" };
-        self.send(&Frame::Heartbeat { state, memory: report::memory(), tasks });
+        beat_once(&self.link, self.wire());
+    }
+
+    /// Sends heartbeats from now on, whatever else happens.
+    fn beat(&self, every: Duration) {
+        let link = self.link.clone();
+        let wire = self.wire.clone().unwrap_or_else(|| no_connection());
+        thread::spawn(move || {
+            loop {
+                beat_once(&link, &wire);
+                thread::sleep(every);
+            }
+        });
+    }
+
+    fn await_file(&self, path: &str) -> Result<(), Interrupt> {
+        while !Path::new(path).exists() {
+            self.link.pause(Some(Instant::now() + Duration::from_millis(5)))?;
+        }
+        Ok(())
     }
 
     fn half_line(&self) {
@@ -265,8 +291,18 @@ impl Worker {
     }
 
     fn wire(&self) -> &Wire {
-        self.wire.as_ref().unwrap_or_else(|| die(2, "a step needs a connection that was not made"))
+        self.wire.as_ref().unwrap_or_else(|| no_connection())
     }
+}
+
+fn no_connection() -> ! {
+    die(2, "a step needs a connection that was not made")
+}
+
+fn beat_once(link: &Link, wire: &Wire) {
+    let tasks = link.load();
+    let state = if tasks == 0 { "ready" } else { "processing" };
+    wire.send(&Frame::Heartbeat { state, memory: report::memory(), tasks });
 }
 
 fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {

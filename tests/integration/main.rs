@@ -18,6 +18,7 @@ mod harness;
 mod http;
 mod lifecycle;
 mod load;
+mod matrix;
 mod queries;
 mod recovery;
 mod reflection;
