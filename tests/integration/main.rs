@@ -10,6 +10,7 @@
 mod architecture;
 
 mod arguments;
+mod chaos;
 mod cli;
 mod cli_dead;
 mod examples;
@@ -20,6 +21,8 @@ mod lifecycle;
 mod load;
 mod matrix;
 mod queries;
+mod races;
 mod recovery;
 mod reflection;
+mod slow_readers;
 mod streaming;

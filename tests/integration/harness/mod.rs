@@ -2,7 +2,9 @@
 
 mod client;
 mod command;
+mod log;
 mod processes;
+mod seed;
 mod server;
 
 use std::{
@@ -12,7 +14,9 @@ use std::{
 
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
+pub(crate) use log::end_of;
 pub(crate) use processes::{alive, descendants, group_of, send_signal};
+pub(crate) use seed::Seed;
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 
 /// Longer than anything here takes, shorter than anyone's patience.
