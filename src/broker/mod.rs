@@ -98,6 +98,9 @@ pub trait Lease: Send + Sync + fmt::Debug {
     /// any time: what was not added yet is still in `outputs` then.
     async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError>;
 
+    /// From now on a full log drops its oldest events at once: the worker is to be heard, whoever reads.
+    fn hurry(&mut self);
+
     /// Adds the last output, whether there is room or not, and ends the attempt. A cancel that was accepted before
     /// turns any ending into Cancelled. Says which state the query is in now.
     async fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost>;
@@ -227,6 +230,17 @@ pub struct Claim {
 pub enum Output {
     Session(Box<str>),
     Message(JsonText),
+}
+
+impl Output {
+    /// What it counts for against the log's byte limit.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Session(session_id) => session_id.len(),
+            Self::Message(content) => content.len(),
+        }
+    }
 }
 
 /// What the holder of a lease is told from outside.

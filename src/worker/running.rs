@@ -75,6 +75,7 @@ impl Running {
     /// Takes a frame that belongs to this query.
     pub(super) fn take(&mut self, frame: WorkerFrame<'_>) {
         match frame {
+            WorkerFrame::Session { .. } | WorkerFrame::Message { .. } if self.is_unwanted() => {}
             WorkerFrame::Session { session_id, .. } => self.backlog.push(Output::Session(session_id.into())),
             WorkerFrame::Message { content, .. } => {
                 self.backlog.push(Output::Message(JsonText::from_checked(content)));
@@ -98,6 +99,12 @@ impl Running {
             | WorkerFrame::HealthOk { .. }
             | WorkerFrame::ShutdownAck => {}
         }
+    }
+
+    /// Whether some of its output was dropped: what follows must not close up to what came before.
+    fn is_unwanted(&self) -> bool {
+        let why = self.letting_go.as_ref().map(|letting_go| &letting_go.why);
+        matches!(why, Some(Why::Overflow | Why::Lost))
     }
 
     /// What the worker's own last word means, given what it was told before.

@@ -132,7 +132,7 @@ impl Driver {
             appended = appended => Wake::Appended(appended),
             fill = connection.fill(), if !stalled => Wake::Bytes(fill),
             () = flush => Wake::Attention,
-            () = at(clocks.vitals.next_check(occupation).map(Into::into)) => Wake::Vitals,
+            () = at(clocks.vitals.next_check(occupation).map(Into::into)), if !stalled => Wake::Vitals,
             () = tokio::time::sleep_until(clocks.measure) => Wake::Measure,
         }
     }
@@ -140,7 +140,9 @@ impl Driver {
     async fn handle(&mut self, wake: Wake, clocks: &mut Clocks) -> Result<(), End> {
         match wake {
             Wake::Attention if self.worker.is_deaf() => return Err(self.closed().await),
-            Wake::Attention | Wake::Order(Order::Run) | Wake::Appended(Ok(())) => {}
+            Wake::Attention | Wake::Order(Order::Run) => {}
+            // While its readers were waited for, nobody listened to the worker: its silence begins anew.
+            Wake::Appended(Ok(())) => clocks.vitals.heard(Instant::now().into_std()),
             Wake::Appended(Err(AppendError::Overflow)) => self.drop_output(Why::Overflow, "nobody keeps up with it"),
             Wake::Order(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
             Wake::Order(Order::Lost) | Wake::Appended(Err(AppendError::LeaseLost(_))) => {
@@ -170,6 +172,8 @@ impl Driver {
             return;
         }
         running.letting_go = Some(LettingGo { why, until: Instant::now() + grace });
+        // Its answer stands behind the output that its readers are slow to take.
+        running.lease.hurry();
         let request_id = running.request_id.clone();
         let reason = (!reason.is_empty()).then_some(reason);
         self.send(&PoolFrame::Cancel { request_id: &request_id, reason });

@@ -109,7 +109,7 @@ impl Entry {
         record.check(token)?;
         let mut rest = std::mem::take(outputs).into_iter();
         while let Some(output) = rest.next() {
-            if room == Room::Respect && self.is_full(&record) {
+            if room == Room::Respect && self.is_full(&record, output.weight()) {
                 outputs.push(output);
                 outputs.extend(rest);
                 break;
@@ -121,9 +121,9 @@ impl Entry {
         Ok(outputs.is_empty())
     }
 
-    /// Whether someone is behind who would miss events if more were added.
-    pub(super) fn has_laggard(&self) -> bool {
-        self.is_full(&self.record.lock())
+    /// Whether someone is behind who would miss events if this were added.
+    pub(super) fn has_laggard(&self, output: &Output) -> bool {
+        self.is_full(&self.record.lock(), output.weight())
     }
 
     pub(super) fn finish(&self, token: u64, outputs: Vec<Output>, ending: Ending) -> Result<Finished, LeaseLost> {
@@ -304,8 +304,10 @@ impl Entry {
         }
     }
 
-    fn is_full(&self, record: &Record) -> bool {
-        record.log.is_full(self.fixed.limits) && record.readers.wants(record.log.first())
+    /// Whether an event of this weight would push out what someone has not read yet.
+    fn is_full(&self, record: &Record, weight: usize) -> bool {
+        let first = record.log.first_after(weight, self.fixed.limits);
+        first > record.log.first() && record.readers.wants(first - 1)
     }
 
     fn push(&self, record: &mut Record, output: Output) {
@@ -326,7 +328,7 @@ impl Entry {
         let at = SystemTime::now();
         self.step(record, outcome.state());
         record.ended_at = Some(at);
-        record.log.push(record.tries.attempt, at, EventBody::Ended(outcome), self.fixed.limits);
+        record.log.push_last(record.tries.attempt, at, EventBody::Ended(outcome));
         self.changed.notify_waiters();
     }
 

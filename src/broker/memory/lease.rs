@@ -28,11 +28,12 @@ pub(super) struct MemoryLease {
     held: Held,
     /// How long the worker is made to wait for its readers, once it is.
     patience: Option<Instant>,
+    room: Room,
 }
 
 impl MemoryLease {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, held: Held) -> Self {
-        Self { store, entry, held, patience: None }
+        Self { store, entry, held, patience: None, room: Room::Respect }
     }
 
     fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
@@ -53,7 +54,7 @@ impl MemoryLease {
     fn out_of_patience(&self, outputs: &mut Vec<Output>) -> Result<bool, AppendError> {
         match self.store.limits.overflow {
             Overflow::Fail => return Err(AppendError::Overflow),
-            Overflow::Stall if self.entry.has_laggard() => return Ok(true),
+            Overflow::Stall if outputs.first().is_some_and(|next| self.entry.has_laggard(next)) => return Ok(true),
             Overflow::Stall | Overflow::Gap => {}
         }
         self.entry.append(self.held.token, outputs, Room::Ignore)?;
@@ -81,7 +82,7 @@ impl Lease for MemoryLease {
             // Registered before looking, so that a reader that moves in between is not missed.
             let mut room = pin!(entry.room.notified());
             room.as_mut().enable();
-            if entry.append(self.held.token, outputs, Room::Respect)? {
+            if entry.append(self.held.token, outputs, self.room)? {
                 self.patience = None;
                 return Ok(());
             }
@@ -95,6 +96,10 @@ impl Lease for MemoryLease {
                 let _ = timeout_at(deadline, room).await;
             }
         }
+    }
+
+    fn hurry(&mut self) {
+        self.room = Room::Ignore;
     }
 
     async fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {

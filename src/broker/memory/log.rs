@@ -38,9 +38,24 @@ impl Log {
         self.trim(limits);
     }
 
-    /// Whether another event would push an old one out.
-    pub(super) fn is_full(&self, limits: LogLimits) -> bool {
-        self.events.len() >= limits.events || self.bytes >= limits.bytes
+    /// Adds the final event. It pushes no other out, since someone may still want that: the log goes past its limits by
+    /// this one event.
+    pub(super) fn push_last(&mut self, attempt: u32, at: SystemTime, body: EventBody) {
+        self.push(attempt, at, body, LogLimits { events: usize::MAX, bytes: usize::MAX });
+    }
+
+    /// The first sequence number that would still be kept if an event of this weight were added.
+    pub(super) fn first_after(&self, weight: usize, limits: LogLimits) -> u64 {
+        let (mut count, mut bytes, mut first) = (self.events.len() + 1, self.bytes + weight, self.first);
+        for event in &self.events {
+            if count <= limits.events && bytes <= limits.bytes {
+                break;
+            }
+            count -= 1;
+            bytes -= event.body.weight();
+            first += 1;
+        }
+        first
     }
 
     /// Drops the oldest events beyond the limits. The newest one stays, whatever its size.

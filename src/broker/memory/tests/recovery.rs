@@ -145,3 +145,42 @@ async fn the_waiting_queries_of_one_kind_can_be_rejected() {
     assert!(matches!(ending(&broker, "a").await, Outcome::Rejected { reason: RejectReason::CircuitOpen, .. }));
     assert_eq!((broker.waiting("k"), broker.waiting("o")), (0, 1));
 }
+
+#[tokio::test]
+async fn a_log_bounded_by_bytes_waits_for_its_readers_too() {
+    let broker = broker_with(MemoryLimits { max_bytes: 5, overflow: Overflow::Stall, ..LIMITS });
+    broker.submit(query("q", 0)).await.unwrap();
+    let mut lease = claim(&broker).await.unwrap().lease;
+    let mut reader = broker.read(&id("q"), 0).await.unwrap();
+    // Two bytes each: a third one does not fit, though there is a byte left.
+    lease.append(&mut vec![message(10), message(11)]).await.unwrap();
+    let mut third = vec![message(12)];
+    assert!(timeout(LIMITS.max_stall * 2, lease.append(&mut third)).await.is_err());
+    assert_eq!(reader.next().await.unwrap().len(), 2);
+    lease.append(&mut third).await.unwrap();
+    let mut seen = reader.next().await.unwrap();
+    lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
+    seen.extend(reader.next().await.unwrap());
+    assert_eq!(seen.iter().map(|event| event.sequence).collect::<Vec<_>>(), [2, 3], "nothing is missing");
+}
+
+#[tokio::test]
+async fn the_final_event_pushes_nothing_out() {
+    let (broker, mut lease) = nearly_full(Overflow::Stall).await;
+    let mut reader = broker.read(&id("a"), 0).await.unwrap();
+    lease.append(&mut vec![message(3)]).await.unwrap();
+    lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
+    let events = reader.next().await.unwrap();
+    assert_eq!(events.iter().map(|event| event.sequence).collect::<Vec<_>>(), [0, 1, 2, 3], "{events:?}");
+}
+
+#[tokio::test]
+async fn a_query_that_is_let_go_of_waits_for_no_reader() {
+    for overflow in [Overflow::Gap, Overflow::Stall, Overflow::Fail] {
+        let (broker, mut lease) = nearly_full(overflow).await;
+        let _reader = broker.read(&id("a"), 0).await.unwrap();
+        lease.hurry();
+        let mut more = vec![message(3), message(4)];
+        assert_eq!(timeout(Duration::ZERO, lease.append(&mut more)).await, Ok(Ok(())), "at once");
+    }
+}
