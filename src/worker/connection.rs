@@ -2,9 +2,10 @@
 
 use std::{io, sync::Arc};
 
+use bytes::BufMut;
 use tokio::net::UnixStream;
 
-use crate::protocol::{LineBuffer, ProtocolError};
+use crate::protocol::{LineBuffer, ProtocolError, READ_CHUNK};
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -43,6 +44,23 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // A reset is an end too: what it means depends on what the process does next.
                 Err(_) => return Fill::End,
+            }
+        }
+    }
+
+    /// Reads what is there, without waiting and without asking the runtime, which may not have noticed it yet. False if
+    /// there is nothing more.
+    pub(super) fn read_now(&mut self) -> bool {
+        let mut chunk = vec![0; READ_CHUNK];
+        loop {
+            match rustix::io::read(&*self.stream, &mut chunk) {
+                Ok(0) => return false,
+                Ok(read) => {
+                    self.lines.spare().put_slice(&chunk[..read]);
+                    return true;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
             }
         }
     }

@@ -27,8 +27,9 @@ use super::{
 
 /// How long a process that closed its connection has to exit before it counts as alive but disconnected.
 pub(super) const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(500);
-/// How long to read on after the process has ended: its last words are in the socket, unless a child of it holds on.
-const READ_AFTER_EXIT: Duration = Duration::from_millis(200);
+/// How many reads of 64 KiB follow the end of the process. Its last words are in the socket's buffer, which is smaller; but
+/// a child of it may hold the socket and go on writing.
+const READS_AFTER_EXIT: usize = 64;
 /// How often the worker's memory and processor time are looked at.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
@@ -293,29 +294,31 @@ impl Driver {
         }
     }
 
-    /// The process has ended; what it had sent still counts.
+    /// The process has ended; what it had sent still counts, and is all here already.
     async fn exited(&mut self) -> End {
         self.stop_taking_queries();
-        let deadline = Instant::now() + READ_AFTER_EXIT;
-        while Instant::now() < deadline {
-            // Slow readers are not waited for here: what the log has no room for goes in with the end of the query.
-            match self.gather() {
-                Ok(false) => {}
-                Ok(true) if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) => {
-                    self.conclude().await;
-                    continue;
-                }
-                Ok(true) => continue,
-                Err(error) => return self.end_by_exit(Some(&error)),
+        for _ in 0..READS_AFTER_EXIT {
+            if let Err(error) = self.gather_all().await {
+                return self.end_by_exit(Some(&error));
             }
             let connection = self.connection.as_mut().expect("a worker in service is connected");
-            match tokio::time::timeout_at(deadline, connection.fill()).await {
-                Ok(Fill::Data) => {}
-                Ok(Fill::End) | Err(_) => break,
+            if !connection.read_now() {
+                break;
             }
         }
         let unfinished = self.connection.as_ref().and_then(|connection| connection.finish().err());
         self.end_by_exit(unfinished.as_ref())
+    }
+
+    /// Works through all lines that have arrived. Slow readers are not waited for here: what the log has no room for
+    /// goes in with the end of the query.
+    async fn gather_all(&mut self) -> Result<(), ProtocolError> {
+        while self.gather()? {
+            if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) {
+                self.conclude().await;
+            }
+        }
+        Ok(())
     }
 
     /// Nothing is dispatched to a worker that is known to be gone, whatever it still has to say.
