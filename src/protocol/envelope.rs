@@ -110,8 +110,10 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
         let mut object = Object::default();
-        while let Some(Key(field)) = map.next_key()? {
-            let Some(field) = field else {
+        // As raw text, because a name may hold half of a surrogate pair like any other string.
+        while let Some(name) = map.next_key::<&RawValue>()? {
+            let name: Option<Cow<'_, str>> = Cow::from_field(name.get());
+            let Some(field) = name.and_then(|name| Field::from_name(&name)) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
@@ -121,28 +123,5 @@ impl<'de> Visitor<'de> for ObjectVisitor {
             }
         }
         Ok(object)
-    }
-}
-
-/// A key of the object: a known field, or none.
-struct Key(Option<Field>);
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(KeyVisitor)
-    }
-}
-
-struct KeyVisitor;
-
-impl Visitor<'_> for KeyVisitor {
-    type Value = Key;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a field name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Key, E> {
-        Ok(Key(Field::from_name(name)))
     }
 }

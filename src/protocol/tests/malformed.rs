@@ -135,3 +135,9 @@ fn deeply_nested_content_neither_overflows_the_stack_nor_fails() {
     let expected = WorkerFrame::Message { request_id: "a".into(), content: &content };
     assert_eq!(WorkerFrame::parse(line.as_bytes()), Ok(expected));
 }
+
+#[test]
+fn half_a_surrogate_pair_in_a_field_name_is_no_reason_to_condemn_the_worker() {
+    let frame = WorkerFrame::parse(br#"{"type":"ready","caf\udce9":1}"#);
+    assert!(matches!(frame, Ok(WorkerFrame::Ready { .. })), "{frame:?}");
+}
