@@ -10,8 +10,12 @@ pub mod echo;
 pub mod http;
 pub mod metrics;
 pub mod model;
+#[cfg(test)]
+#[cfg(feature = "model-check")]
+mod model_check;
 pub mod pool;
 pub mod protocol;
 pub mod server;
 pub mod state;
+mod sync;
 pub mod worker;

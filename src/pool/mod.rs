@@ -5,6 +5,9 @@ mod dispatch;
 mod drain;
 mod health;
 mod kinds;
+#[cfg(test)]
+#[cfg(feature = "model-check")]
+mod model_check;
 mod recovery;
 mod supervisor;
 mod worker_data;

@@ -12,9 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
-
-use crate::{model::WorkerId, worker::PoolWorker};
+use crate::{model::WorkerId, sync::Mutex, worker::PoolWorker};
 
 #[derive(Debug)]
 pub(super) struct WorkerData {

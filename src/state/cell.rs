@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
 use super::{IllegalTransition, State, transition};
+use crate::sync::AtomicU8;
 
 /// Why a cell kept its state. The two cases ask for different answers: a bug is reported, a lost
 /// race is often just news.

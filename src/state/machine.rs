@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
 use super::{History, Refused, State, StateCell, Transition};
+use crate::sync::Mutex;
 
 /// A state with its history. Time and reason come from the caller, so the machine reads no clock.
 ///

@@ -46,16 +46,7 @@ pub(super) struct Driver {
 /// Lives a worker's whole life and returns its death certificate.
 pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<Certificate> {
     let started = Instant::now();
-    let mut driver = Driver {
-        worker,
-        host,
-        surroundings,
-        process: None,
-        connection: None,
-        drains: Drains::new(),
-        running: None,
-        oom_kills_before: usage::oom_kills(),
-    };
+    let mut driver = Driver::new(worker, host, surroundings);
     let end = match driver.start().await {
         Ok(()) => driver.serve().await,
         Err(end) => end,
@@ -64,8 +55,21 @@ pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Sur
 }
 
 impl Driver {
+    pub(super) fn new(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Self {
+        Self {
+            worker,
+            host,
+            surroundings,
+            process: None,
+            connection: None,
+            drains: Drains::new(),
+            running: None,
+            oom_kills_before: usage::oom_kills(),
+        }
+    }
+
     /// The one way out, for every way a worker can end.
-    async fn finish(mut self, end: End, started: Instant) -> Arc<Certificate> {
+    pub(super) async fn finish(mut self, end: End, started: Instant) -> Arc<Certificate> {
         self.leave_service(end.cause);
         self.measure();
         let (exit, rung) = self.stop_process(end.farewell).await;

@@ -6,6 +6,9 @@ mod driver;
 mod end;
 mod guard;
 mod launch;
+#[cfg(test)]
+#[cfg(feature = "model-check")]
+pub(crate) mod model_check;
 mod outbox;
 mod output;
 mod pool_worker;

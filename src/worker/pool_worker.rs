@@ -10,7 +10,6 @@ use std::{
 };
 
 use bytes::BytesMut;
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::{Span, debug, info_span};
 
@@ -21,6 +20,7 @@ use crate::{
     model::{DeathCause, QueryId, WorkerId},
     protocol::PoolFrame,
     state::{ConnectionState, Machine, Refused, StateCell, Transition, WorkerState},
+    sync::Mutex,
 };
 
 use super::{

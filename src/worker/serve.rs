@@ -85,7 +85,7 @@ impl Driver {
     }
 
     /// What a requested stop asks for now.
-    fn heed_intent(&mut self) -> Option<End> {
+    pub(super) fn heed_intent(&mut self) -> Option<End> {
         let intent = self.worker.intent();
         // In this order: once a stop is recorded no query is started any more, so none can be overlooked.
         self.pick_up();
@@ -257,7 +257,7 @@ impl Driver {
     }
 
     /// The worker ended its query by itself; it can take the next one.
-    async fn conclude(&mut self) {
+    pub(super) async fn conclude(&mut self) {
         let Some(running) = self.running.take() else { return };
         let Some(verdict) = running.verdict else { return };
         let conclusion = Running::conclusion(running.letting_go, verdict);
@@ -322,14 +322,14 @@ impl Driver {
     }
 
     /// Nothing is dispatched to a worker that is known to be gone, whatever it still has to say.
-    fn stop_taking_queries(&self) {
+    pub(super) fn stop_taking_queries(&self) {
         if self.worker.intent().is_none() {
             let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone");
         }
     }
 
     /// An exit that follows from what the worker was told is not a crash.
-    fn end_by_exit(&self, last_words: Option<&ProtocolError>) -> End {
+    pub(super) fn end_by_exit(&self, last_words: Option<&ProtocolError>) -> End {
         let told = self.running.as_ref().and_then(|running| running.letting_go.as_ref());
         match (self.worker.intent(), told) {
             (Some(intent), _) => End::stopped(intent.cause, Farewell::None),

@@ -5,13 +5,13 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::{
     broker::{CancelFound, DeadLetter, Ending, LeaseLost, Order, Output, QueryInfo},
     model::{Event, EventBody, FailureReason, Outcome, QueryId, Retrying, Rung, WorkerId},
     state::{self, QueryState},
+    sync::Mutex,
 };
 
 use super::record::{Arrival, Finished, Held, Holder, Record, Released, Room};

@@ -4,6 +4,9 @@ mod entry;
 mod index;
 mod lease;
 mod log;
+#[cfg(test)]
+#[cfg(feature = "model-check")]
+mod model_check;
 mod queue;
 mod reader;
 mod readers;
@@ -14,15 +17,11 @@ mod tally;
 mod tests;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +30,7 @@ use crate::{
     metrics::QueryMetrics,
     model::{QueryId, RejectReason},
     state::{QueryState, State},
+    sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
 
 use super::{

@@ -2,9 +2,8 @@
 
 use std::{cmp::Ordering, collections::BinaryHeap, sync::Arc};
 
-use parking_lot::Mutex;
-
 use super::entry::Entry;
+use crate::sync::Mutex;
 
 /// A min-heap on (priority, arrival). Queries that stopped waiting stay in it until they are popped, which costs the
 /// one who cancels nothing; when they outnumber the others the heap is rebuilt without them.

@@ -4,15 +4,11 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Weak,
-        atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{Relaxed, SeqCst},
-        },
+        atomic::Ordering::{Relaxed, SeqCst},
     },
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::{
@@ -20,6 +16,7 @@ use crate::{
     metrics::QueryMetrics,
     model::{Outcome, QueryId, RejectReason},
     state::QueryState,
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock},
 };
 
 use super::{

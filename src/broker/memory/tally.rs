@@ -1,11 +1,11 @@
 //! How many queries of a kind are in each state, kept where the states change.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use crate::state::{QueryState, State};
+use crate::{
+    state::{QueryState, State},
+    sync::AtomicUsize,
+};
 
 use super::queue::KindQueue;
 

@@ -1,0 +1,183 @@
+//! Complete against cancel: however they race, a query has one end, and whoever asked was told the truth about it.
+
+use std::sync::Arc;
+
+use shuttle::{future::block_on, thread};
+
+use super::*;
+use crate::{
+    broker::{Ending, Lease, LeaseLost, Order},
+    metrics::Metrics,
+    model::{EventBody, Outcome, QuerySpec, Rung, WorkerId},
+    model_check::{exhaust, sample},
+    protocol::JsonText,
+};
+
+const LIMITS: MemoryLimits = MemoryLimits {
+    max_queries: 10,
+    max_events: 10,
+    max_bytes: 1_000,
+    overflow: Overflow::Gap,
+    max_stall: Duration::ZERO,
+    retention: Duration::from_hours(1),
+    max_ended: 10,
+    max_dead: 10,
+    max_dead_age: Duration::from_hours(1),
+};
+
+fn id() -> QueryId {
+    QueryId::parse("q").unwrap()
+}
+
+/// A broker with one query that waits.
+fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
+    let broker = MemoryBroker::new(LIMITS, metrics.clone());
+    let spec = QuerySpec {
+        kind: "k".into(),
+        query_type: None,
+        payload: JsonText::parse("{}".to_owned()).unwrap(),
+        priority: 0,
+        key: None,
+        owner: None,
+        timeout: None,
+        queue_timeout: None,
+        session_id: None,
+        recovery: None,
+    };
+    broker.0.submit(NewQuery { id: id(), spec, deadline: None, abandon_after: None }, None).unwrap();
+    broker
+}
+
+fn claim(broker: &MemoryBroker, worker: u64) -> Option<Box<dyn Lease>> {
+    broker.0.claim(Claimant { kind: "k", worker: WorkerId(worker) }).map(|claim| claim.lease)
+}
+
+fn complete(lease: Box<dyn Lease>) -> Result<QueryState, LeaseLost> {
+    let result = JsonText::parse("1".to_owned()).unwrap();
+    block_on(lease.finish(Vec::new(), Ending::plain(Outcome::Complete { result })))
+}
+
+fn cancel(broker: &MemoryBroker) -> CancelFound {
+    block_on(broker.cancel(&id(), "enough")).unwrap()
+}
+
+/// How the query ended. It must have exactly one end, be counted once, and wait in no line.
+#[track_caller]
+fn end_of(broker: &MemoryBroker) -> Outcome {
+    let mut reader = block_on(broker.read(&id(), 0)).unwrap();
+    let mut events = block_on(reader.next()).unwrap();
+    let ends = events.iter().filter(|event| matches!(event.body, EventBody::Ended(_))).count();
+    assert_eq!(ends, 1, "{events:?}");
+    let Some(EventBody::Ended(outcome)) = events.pop().map(|event| event.body) else {
+        panic!("something came after the end");
+    };
+    assert_eq!(block_on(broker.get(&id())).unwrap().state, outcome.state());
+    let counted: Vec<_> = broker.counts().into_iter().filter(|(_, _, count)| *count > 0).collect();
+    assert_eq!(counted, [("k".into(), outcome.state(), 1)]);
+    assert_eq!((broker.unfinished(), broker.0.waiting.load(SeqCst)), (0, 0));
+    assert!(claim(broker, 9).is_none(), "an ended query was claimed");
+    outcome
+}
+
+/// What a cancel was told must be what then happened.
+#[track_caller]
+fn assert_truthful(found: CancelFound, end: &Outcome) {
+    match found {
+        CancelFound::Ended(state) => assert_eq!(state, end.state()),
+        CancelFound::Queued => assert!(matches!(end, Outcome::Cancelled { rung: Rung::Queued, .. }), "{end:?}"),
+        CancelFound::Running(_) | CancelFound::Cancelling(_) => assert_eq!(end.state(), QueryState::Cancelled),
+    }
+}
+
+fn metrics() -> Arc<QueryMetrics> {
+    Metrics::new(&["k".into()]).query.clone()
+}
+
+#[test]
+fn complete_against_cancel_in_every_order() {
+    let metrics = metrics();
+    exhaust(move || {
+        let broker = broker(&metrics);
+        let lease = claim(&broker, 1).unwrap();
+        let orders = lease.orders();
+        let finishing = thread::spawn(move || complete(lease));
+        let found = cancel(&broker);
+        let finished = finishing.join().unwrap();
+
+        let end = end_of(&broker);
+        assert_truthful(found, &end);
+        assert_eq!(finished, Ok(end.state()));
+        let accepted = matches!(found, CancelFound::Running(_));
+        assert_eq!(accepted, end.state() == QueryState::Cancelled);
+        assert_eq!(accepted, *orders.borrow() != Order::Run);
+    });
+}
+
+#[test]
+fn complete_against_two_cancels() {
+    let metrics = metrics();
+    sample(move || {
+        let broker = broker(&metrics);
+        let lease = claim(&broker, 1).unwrap();
+        let finishing = thread::spawn(move || complete(lease));
+        let cancelling: Vec<_> = (0..2)
+            .map(|_| {
+                let broker = broker.clone();
+                thread::spawn(move || cancel(&broker))
+            })
+            .collect();
+        let found: Vec<_> = cancelling.into_iter().map(|cancelling| cancelling.join().unwrap()).collect();
+        let finished = finishing.join().unwrap();
+
+        let end = end_of(&broker);
+        for found in &found {
+            assert_truthful(*found, &end);
+        }
+        assert_eq!(finished, Ok(end.state()));
+        let accepted = found.iter().filter(|found| matches!(found, CancelFound::Running(_))).count();
+        assert_eq!(accepted, usize::from(end.state() == QueryState::Cancelled), "{found:?}");
+    });
+}
+
+#[test]
+fn a_dropped_lease_against_cancel() {
+    let metrics = metrics();
+    sample(move || {
+        let broker = broker(&metrics);
+        let lease = claim(&broker, 1).unwrap();
+        let dropping = thread::spawn(move || drop(lease));
+        let found = cancel(&broker);
+        dropping.join().unwrap();
+
+        let end = end_of(&broker);
+        assert_truthful(found, &end);
+        let wanted = match found {
+            CancelFound::Running(_) => QueryState::Cancelled,
+            _ => QueryState::Error,
+        };
+        assert_eq!(end.state(), wanted);
+    });
+}
+
+#[test]
+fn a_claim_that_is_given_back_against_cancel_and_another_claim() {
+    let metrics = metrics();
+    sample(move || {
+        let broker = broker(&metrics);
+        let first = claim(&broker, 1).unwrap();
+        let giving_back = thread::spawn(move || block_on(first.release()));
+        let second = broker.clone();
+        let claiming = thread::spawn(move || claim(&second, 2).map(complete));
+        let found = cancel(&broker);
+        giving_back.join().unwrap();
+        let finished = claiming.join().unwrap();
+
+        let end = end_of(&broker);
+        assert_truthful(found, &end);
+        if let Some(finished) = &finished {
+            assert_eq!(*finished, Ok(end.state()), "the second claim was the only one left");
+        }
+        let attempts = block_on(broker.get(&id())).unwrap().attempts;
+        assert_eq!(attempts, u32::from(finished.is_some()), "a claim that was given back does not count");
+    });
+}
