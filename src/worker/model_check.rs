@@ -162,8 +162,8 @@ impl Life {
     /// The process has ended without a last word.
     pub(crate) fn crash(self) -> Self {
         let Stand::InService(driver) = self.0 else { return self };
-        driver.stop_taking_queries();
-        let end = driver.end_by_exit(None);
+        let intent = driver.stop_taking_queries();
+        let end = driver.end_by_exit(intent, None);
         Self::over(*driver, end)
     }
 
@@ -236,6 +236,12 @@ impl Stop {
 
 /// Lets the worker crash, and checks that the cause on the certificate is the one that came first.
 #[track_caller]
+/// A worker that was marked failed while nobody had asked for its stop has crashed, whatever was asked for later.
+fn assert_first_cause(worker: &PoolWorker, certificate: &Certificate) {
+    let stopped = worker.history().iter().any(|step| step.to == WorkerState::Evicting);
+    assert!(stopped || certificate.cause == DeathCause::Crash, "failed first, yet {}", certificate.cause);
+}
+
 fn crash(life: Life, stop: &Stop) -> Arc<Certificate> {
     let recorded_before = stop.recorded.load(SeqCst);
     let life = life.crash();
@@ -264,10 +270,11 @@ fn crash_against_graceful_stop_of_a_worker_between_queries() {
         };
         stop.request(&worker, &host);
         assert!(!worker.reserve(), "a worker was reserved after its stop was recorded");
-        crashing.join().unwrap();
+        let certificate = crashing.join().unwrap();
         reserving.join().unwrap();
 
         assert_legal_history(&worker);
+        assert_first_cause(&worker, &certificate);
         assert_eq!(worker.state(), WorkerState::Dead);
     });
 }
@@ -318,6 +325,7 @@ fn crash_against_graceful_stop_and_a_query_on_its_way() {
         let certificate = crashing.join().unwrap();
 
         assert_legal_history(&worker);
+        assert_first_cause(&worker, &certificate);
         // Either the driver had the query or whoever claimed it still has it: never both, never neither.
         assert_eq!(host.concluded.load(SeqCst), usize::from(started));
         assert_eq!(broker.waiting("k"), 1, "the query was lost");

@@ -20,6 +20,7 @@ use super::{
     connection::Fill,
     driver::Driver,
     end::{End, Farewell},
+    pool_worker::Intent,
     running::{LettingGo, Running, Why, append},
     stop::at,
     vitals::{Finding, Occupation, Vitals},
@@ -277,14 +278,14 @@ impl Driver {
 
     /// The worker closed its connection: the process follows, or it is of no use any more.
     async fn closed(&mut self) -> End {
-        self.stop_taking_queries();
+        let intent = self.stop_taking_queries();
         let connection = self.connection.as_ref().expect("a worker in service is connected");
         let process = self.process.as_ref().expect("a worker in service has a process");
         if timeout(EXIT_AFTER_CLOSE, process.ended()).await.is_ok() {
             let unfinished = connection.finish().err();
-            return self.end_by_exit(unfinished.as_ref());
+            return self.end_by_exit(intent, unfinished.as_ref());
         }
-        if let Some(intent) = self.worker.intent() {
+        if let Some(intent) = intent {
             // The first cause wins: it was told to go, and went in its own way.
             return End::stopped(intent.cause, Farewell::Sigterm);
         }
@@ -296,10 +297,10 @@ impl Driver {
 
     /// The process has ended; what it had sent still counts, and is all here already.
     async fn exited(&mut self) -> End {
-        self.stop_taking_queries();
+        let intent = self.stop_taking_queries();
         for _ in 0..READS_AFTER_EXIT {
             if let Err(error) = self.gather_all().await {
-                return self.end_by_exit(Some(&error));
+                return self.end_by_exit(intent, Some(&error));
             }
             let connection = self.connection.as_mut().expect("a worker in service is connected");
             if !connection.read_now() {
@@ -307,7 +308,7 @@ impl Driver {
             }
         }
         let unfinished = self.connection.as_ref().and_then(|connection| connection.finish().err());
-        self.end_by_exit(unfinished.as_ref())
+        self.end_by_exit(intent, unfinished.as_ref())
     }
 
     /// Works through all lines that have arrived. Slow readers are not waited for here: what the log has no room for
@@ -321,17 +322,20 @@ impl Driver {
         Ok(())
     }
 
-    /// Nothing is dispatched to a worker that is known to be gone, whatever it still has to say.
-    pub(super) fn stop_taking_queries(&self) {
-        if self.worker.intent().is_none() {
+    /// Nothing is dispatched to a worker that is known to be gone, whatever it still has to say. Gives the stop that was
+    /// recorded by then: one that comes later is not the cause.
+    pub(super) fn stop_taking_queries(&self) -> Option<Intent> {
+        let intent = self.worker.intent();
+        if intent.is_none() {
             let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone");
         }
+        intent
     }
 
     /// An exit that follows from what the worker was told is not a crash.
-    pub(super) fn end_by_exit(&self, last_words: Option<&ProtocolError>) -> End {
+    pub(super) fn end_by_exit(&self, intent: Option<Intent>, last_words: Option<&ProtocolError>) -> End {
         let told = self.running.as_ref().and_then(|running| running.letting_go.as_ref());
-        match (self.worker.intent(), told) {
+        match (intent, told) {
             (Some(intent), _) => End::stopped(intent.cause, Farewell::None),
             (None, Some(letting_go)) => End::stopped(self.cause_of(&letting_go.why), Farewell::None),
             (None, None) => End::crash(last_words),
