@@ -134,6 +134,9 @@ fn failed(failure: &Failure) -> Status {
         FailureReason::Overflow => (Code::ResourceExhausted, "OVERFLOW"),
     };
     let mut facts = failure.certificate.as_deref().map(certificate_facts).unwrap_or_default();
+    if let Some((attempt, allowed)) = failure.attempt {
+        facts.extend([("attempt", attempt.to_string()), ("max_attempts", allowed.to_string())]);
+    }
     if let Some(worker_code) = &failure.code {
         facts.push(("worker_code", cut(worker_code, 128)));
     }
@@ -152,6 +155,7 @@ fn certificate_facts(certificate: &Certificate) -> Vec<(&'static str, String)> {
     facts.extend(certificate.pid.map(|pid| ("pid", pid.to_string())));
     facts.extend(certificate.exit.code().map(|code| ("exit_code", code.to_string())));
     facts.extend(certificate.exit.signal_name().map(|signal| ("signal", signal)));
+    facts.extend(certificate.last_words().map(|words| ("last_words", words)));
     facts.extend(certificate.peak_rss.map(|peak| ("peak_rss_bytes", peak.to_string())));
     facts
 }

@@ -237,7 +237,8 @@ impl Certificate {
     }
 
     /// The last lines of its standard error, on one line and not too long.
-    fn last_words(&self) -> Option<String> {
+    #[must_use]
+    pub fn last_words(&self) -> Option<String> {
         let lines: Vec<&str> = self.stderr_tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let words = lines[lines.len().saturating_sub(3)..].join(" | ");
         let excess = words.chars().count().saturating_sub(LAST_WORDS);

@@ -66,6 +66,8 @@ pub struct Failure {
     pub retryable: bool,
     pub details: Option<JsonText>,
     pub certificate: Option<Arc<Certificate>>,
+    /// Which attempt of how many failed, where attempts are counted.
+    pub attempt: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +103,15 @@ impl Failure {
     /// A failure with nothing to add to its message.
     #[must_use]
     pub fn new(reason: FailureReason, message: impl Into<Box<str>>) -> Self {
-        Self { reason, message: message.into(), code: None, retryable: false, details: None, certificate: None }
+        Self {
+            reason,
+            message: message.into(),
+            code: None,
+            retryable: false,
+            details: None,
+            certificate: None,
+            attempt: None,
+        }
     }
 
     #[must_use]

@@ -59,6 +59,7 @@ fn reported(mut failure: Failure, tries: Tries, rules: Rules<'_>) -> Ending {
         return failed(failure);
     }
     let max_attempts = rules.retry.attempts + 1;
+    failure.attempt = Some((tries.reported + 1, max_attempts));
     if tries.reported >= rules.retry.attempts {
         failure.message = format!("{}; attempt {} of {max_attempts}", failure.message, tries.reported + 1).into();
         return dead(failure);
@@ -86,9 +87,12 @@ fn died(certificate: &Arc<Certificate>, tries: Tries, rules: Rules<'_>) -> Endin
         Recovery::Reject => 0,
         Recovery::Retry { attempts } => attempts,
     };
-    let attempt = format!("; attempt {} of {}", tries.died + 1, retries + 1);
-    let failure =
-        Failure::new(FailureReason::WorkerDied, certificate.tell(&attempt)).with_certificate(certificate.clone());
+    let (number, allowed) = (tries.died + 1, retries + 1);
+    let attempt = format!("; attempt {number} of {allowed}");
+    let failure = Failure {
+        attempt: Some((number, allowed)),
+        ..Failure::new(FailureReason::WorkerDied, certificate.tell(&attempt)).with_certificate(certificate.clone())
+    };
     if tries.died >= retries {
         return dead(failure);
     }

@@ -91,6 +91,7 @@ impl Running {
                     retryable: retryable.unwrap_or(false),
                     details: details.map(JsonText::from_checked),
                     certificate: None,
+                    attempt: None,
                 })));
             }
             // These belong to no query.

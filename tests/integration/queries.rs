@@ -113,6 +113,8 @@ async fn a_crash_tells_who_died_and_how_and_the_worker_is_replaced() {
     assert_eq!(status.code(), Code::Internal);
     let facts = status.get_error_details().error_info().cloned().expect("details").metadata;
     assert_eq!((facts["cause"].as_str(), facts["exit_code"].as_str()), ("crash", "3"));
+    assert_eq!((facts["attempt"].as_str(), facts["max_attempts"].as_str()), ("1", "1"));
+    assert_eq!(facts["last_words"], "out of cheese");
     let again = client.execute(query(&json!("still here"))).await;
     assert_eq!(again.result(), json!({"echo": "still here"}));
     // The dead worker can still be asked about.
