@@ -123,8 +123,8 @@ keys! {
          somebody looks.";
 
     MAX_EVENTS: Results.max_events = Value("100_000"),
-        "Events kept of one query. An answer streamed word by word is far shorter; a worker that \
-         floods is not.";
+        "Events kept of one query, beside its final one. An answer streamed word by word is far \
+         shorter; a worker that floods is not.";
     MAX_BYTES: Results.max_bytes = Value(r#""64MiB""#),
         "Bytes kept of one query's events. Sixteen of the largest messages, so that one query \
          cannot take the server's memory.";

@@ -9,6 +9,8 @@ use std::{
     io::{self, BufRead, PipeWriter, Write},
     path::Path,
     process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -16,6 +18,9 @@ use rustix::process::{Pid, Signal, kill_process_group, setsid};
 
 /// The first argument that turns our binary into the guardian.
 pub const GUARD_ARGUMENT: &str = "__guard";
+
+/// How long the server waits for it at the end.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// The server's side.
 #[derive(Debug)]
@@ -80,9 +85,18 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // The end of its stdin is what it waits for; it then ends at once.
+        // The end of its stdin is what it waits for; it then ends at once, unless someone has stopped it.
         *self.lines.lock() = None;
-        let _ = self.child.lock().wait();
+        let mut child = self.child.lock();
+        let deadline = Instant::now() + LAST_WAIT;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

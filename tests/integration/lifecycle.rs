@@ -10,7 +10,10 @@ use remuda::api::proto::QueryState;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::harness::{Server, TestEvent, alive, eventually, eventually_async, fake_kind, group_of, query};
+use crate::harness::{
+    Client, Server, TestEvent, alive, eventually, eventually_async, fake_kind, group_of, guardian_of, query,
+    send_signal,
+};
 
 fn all_ready(server: &Server, kind: &str, count: usize) {
     eventually("workers to be ready", || {
@@ -135,6 +138,16 @@ async fn a_killed_server_leaves_nothing_of_a_wrapped_worker_either() {
 }
 
 #[tokio::test]
+async fn a_stopped_guardian_does_not_hold_up_the_stop_and_does_not_stay() {
+    let server = Server::start(&fake_kind("k", &[], "min = 1"));
+    all_ready(&server, "k", 1);
+    let guardian = guardian_of(server.pid());
+    send_signal(guardian, Signal::SIGSTOP);
+    assert_eq!(server.stop_cleanly().code(), Some(0));
+    assert!(!alive(guardian));
+}
+
+#[tokio::test]
 async fn a_query_that_politely_lets_go_at_the_end_of_the_drain_is_lost_all_the_same() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1");
     let mut server = Server::start(&format!("[pool]\ndrain_timeout = \"100ms\"\n{kind}"));
@@ -191,7 +204,14 @@ async fn a_worker_that_dies_as_soon_as_it_is_ready_is_not_replaced_in_a_hurry() 
     assert!(reason["reasons"][0].as_str().unwrap().contains("exited with code 1"), "{reason}");
     // Two ticks of the supervisor later there has still been one worker only.
     let started = r#"remuda_worker_start_seconds_count{kind="k"}"#;
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let client = server.client().await;
+    let uptime = async |mut client: Client| Duration::try_from(client.health().await.uptime.unwrap()).unwrap();
+    let later = uptime(client.clone()).await + Duration::from_millis(1_200);
+    eventually_async("two ticks", || {
+        let up = uptime(client.clone());
+        async move { (up.await > later).then_some(()) }
+    })
+    .await;
     assert_eq!(server.metric(started) as u32, 1);
 }
 

@@ -15,7 +15,7 @@ use std::{
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
 pub(crate) use log::end_of;
-pub(crate) use processes::{alive, descendants, group_of, send_signal};
+pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal};
 pub(crate) use seed::Seed;
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 

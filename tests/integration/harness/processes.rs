@@ -29,6 +29,12 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found.into_iter().skip(1).filter(|pid| alive(*pid) && !is_guardian(*pid)).collect()
 }
 
+/// The server's guardian.
+pub(crate) fn guardian_of(server: u32) -> u32 {
+    let own = |pid: &u32| is_guardian(*pid) && stat(*pid).is_some_and(|stat| stat.parent == server);
+    all_pids().find(own).expect("a server has a guardian")
+}
+
 fn is_guardian(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"__guard\0"))
 }
