@@ -152,8 +152,9 @@ impl Process {
 
     /// Whether another process is in this worker's process group.
     pub(super) fn has_member(&self, pid: i32) -> bool {
-        let Some(pid) = Pid::from_raw(pid) else { return false };
-        rustix::process::getpgid(Some(pid)).is_ok_and(|group| group == self.pid)
+        // Not rustix's call: a group that is led from outside our pid namespace reads as 0, which its type cannot hold.
+        let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid)));
+        pid > 0 && group.is_ok_and(|group| group.as_raw() == self.pid.as_raw_pid())
     }
 
     /// Resolves when the process has ended. Does not reap it, so that its id stays its own.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, getsid, set_parent_process_death_signal, setsid};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
 use serde_json::Map;
 
 use crate::{
@@ -32,8 +32,9 @@ pub(crate) fn grandchild(wire: &Wire) -> io::Result<Child> {
 /// The same in a session, and so in a group, of its own. It is there already when this returns.
 pub(crate) fn grandchild_in_own_session(wire: &Wire) -> io::Result<Child> {
     let mut child = myself(SLEEP_FOREVER_SETSID)?.stdin(wire.share()?).spawn()?;
-    let pid = Pid::from_child(&child);
-    while getsid(Some(pid)) != Ok(pid) && child.try_wait()?.is_none() {
+    // Not rustix's call: a session that is led from outside our pid namespace reads as 0, which its type cannot hold.
+    let pid = nix::unistd::Pid::from_raw(Pid::from_child(&child).as_raw_pid());
+    while nix::unistd::getsid(Some(pid)) != Ok(pid) && child.try_wait()?.is_none() {
         thread::sleep(Duration::from_millis(1));
     }
     Ok(child)

@@ -2,7 +2,7 @@
 
 use std::{env, fs, process};
 
-use rustix::process::{getgid, getpgrp, getppid, getsid, getuid};
+use rustix::process::{getgid, getpgrp, getppid, getuid};
 use serde_json::{Map, Value, json};
 
 /// All that the worker was started with.
@@ -17,7 +17,6 @@ pub(crate) fn surroundings() -> Value {
         "pid": process::id(),
         "ppid": getppid().map(rustix::process::Pid::as_raw_pid),
         "pgid": getpgrp().as_raw_pid(),
-        "sid": getsid(None).ok().map(rustix::process::Pid::as_raw_pid),
         "uid": getuid().as_raw(),
         "gid": getgid().as_raw(),
         "fds": descriptors(),
