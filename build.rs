@@ -4,7 +4,8 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["remuda/v1/types.proto", "remuda/v1/worker_pool.proto", "remuda/v1/pool_admin.proto"];
+    let files = ["types.proto", "worker_pool.proto", "pool_event.proto", "pool_admin.proto"];
+    let files = files.map(|file| format!("remuda/v1/{file}"));
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_source_info(true).include_imports(true);
     compiler.open_files(files)?;

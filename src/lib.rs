@@ -7,6 +7,7 @@ pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod echo;
+pub mod events;
 pub mod http;
 pub mod metrics;
 pub mod model;

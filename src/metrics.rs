@@ -3,11 +3,12 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, core::Collector,
 };
 
 use crate::{
+    config::Eviction,
     model::DeathCause,
     state::{QueryState, State, WorkerState},
 };
@@ -29,6 +30,8 @@ pub struct Metrics {
     exits: IntCounterVec,
     start_seconds: HistogramVec,
     stale_frames: IntCounterVec,
+    evictions: IntCounterVec,
+    reserved_memory: IntGauge,
     rpcs: IntCounterVec,
     pub query: Arc<QueryMetrics>,
 }
@@ -51,22 +54,22 @@ pub struct KindMetrics {
     stale_frames: IntCounter,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Metrics {
     #[must_use]
-    pub fn new(kinds: &[Arc<str>]) -> Self {
+    pub fn new() -> Self {
         let registry = Registry::new();
-        let query = Arc::new(QueryMetrics::new(&registry, kinds));
+        let query = Arc::new(QueryMetrics::new(&registry));
         let build = gauge(&registry, "remuda_build_info", "Always 1; the label tells the version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let queries =
             gauge(&registry, "remuda_queries", "Queries that are kept, by kind and state.", &["kind", "state"]);
         let queue_depth = gauge(&registry, "remuda_queue_depth", "Queries that wait for a worker, by kind.", &["kind"]);
-        for kind in kinds {
-            for state in QueryState::ALL {
-                queries.with_label_values(&[&**kind, state.name()]);
-            }
-            queue_depth.with_label_values(&[kind]);
-        }
         Self {
             queries,
             queue_depth,
@@ -90,6 +93,16 @@ impl Metrics {
                 "Frames dropped because their query was over.",
                 &["kind"],
             ),
+            evictions: counter(
+                &registry,
+                "remuda_evictions_total",
+                "Workers that were stopped to make room, by strategy.",
+                &["kind", "strategy"],
+            ),
+            reserved_memory: register(
+                &registry,
+                IntGauge::new("remuda_memory_reserved_bytes", "Memory set aside for workers, in bytes."),
+            ),
             rpcs: counter(&registry, "remuda_grpc_requests_total", "Finished gRPC calls.", &["method", "code"]),
             registry,
             query,
@@ -99,6 +112,14 @@ impl Metrics {
     /// Resolves the series of one kind, so that they stand at zero from the start.
     #[must_use]
     pub fn kind(&self, kind: &str) -> Arc<KindMetrics> {
+        self.query.begin(kind);
+        for state in QueryState::ALL {
+            self.queries.with_label_values(&[kind, state.name()]);
+        }
+        self.queue_depth.with_label_values(&[kind]);
+        for strategy in Eviction::ALL {
+            self.evictions.with_label_values(&[kind, strategy.name()]);
+        }
         let transition = |(from, to): &(WorkerState, WorkerState)| {
             let counter = self.transitions.with_label_values(&[kind, from.name(), to.name()]);
             ((from.index(), to.index()), counter)
@@ -112,6 +133,15 @@ impl Metrics {
             start_seconds: self.start_seconds.with_label_values(&[kind]),
             stale_frames: self.stale_frames.with_label_values(&[kind]),
         })
+    }
+
+    /// Counts a worker that was stopped to make room.
+    pub fn evicted(&self, kind: &str, strategy: &str) {
+        self.evictions.with_label_values(&[kind, strategy]).inc();
+    }
+
+    pub fn set_reserved_memory(&self, bytes: u64) {
+        self.reserved_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Counts a finished call. Both labels come from fixed lists.
@@ -147,8 +177,8 @@ impl Metrics {
 }
 
 impl QueryMetrics {
-    fn new(registry: &Registry, kinds: &[Arc<str>]) -> Self {
-        let metrics = Self {
+    fn new(registry: &Registry) -> Self {
+        Self {
             results: counter(registry, "remuda_query_results_total", "Ended queries by outcome.", &["kind", "outcome"]),
             wait_seconds: histogram(
                 registry,
@@ -168,16 +198,17 @@ impl QueryMetrics {
                 "Attempts that were followed by another.",
                 &["kind"],
             ),
-        };
-        for kind in kinds {
-            metrics.retries.with_label_values(&[kind]);
-            for state in QueryState::ALL.iter().filter(|state| state.is_terminal()) {
-                metrics.results.with_label_values(&[&**kind, state.name()]);
-            }
-            metrics.wait_seconds.with_label_values(&[kind]);
-            metrics.duration_seconds.with_label_values(&[kind]);
         }
-        metrics
+    }
+
+    /// Has every series of a kind stand at zero.
+    fn begin(&self, kind: &str) {
+        self.retries.with_label_values(&[kind]);
+        for state in QueryState::ALL.iter().filter(|state| state.is_terminal()) {
+            self.results.with_label_values(&[kind, state.name()]);
+        }
+        self.wait_seconds.with_label_values(&[kind]);
+        self.duration_seconds.with_label_values(&[kind]);
     }
 
     pub fn claimed(&self, kind: &str, wait: Duration) {

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    num::NonZeroUsize,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,7 +26,7 @@ use crate::{
     config::{self, Config, Listen},
     http,
     metrics::Metrics,
-    pool::{Drained, Parts, Pool, StopSignals},
+    pool::{Drained, Parts, Pool, Reloader, StopSignals},
 };
 
 /// How long clients may take to fetch the ends of their streams once every query has ended.
@@ -79,18 +80,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the sockets and builds the parts. `launcher` is our own binary.
-    pub async fn bind(config: Config, launcher: PathBuf) -> Result<Self, ServerError> {
+    /// Binds the sockets and builds the parts. `launcher` is our own binary, `reloader` reads the configuration again.
+    pub async fn bind(config: Config, launcher: PathBuf, reloader: Option<Reloader>) -> Result<Self, ServerError> {
         let (grpc, grpc_address) = listen(&config.server.listen).await?;
         let (http, http_address) = match config.server.http {
             Some(address) => listen_http(address).await.map(|(listener, address)| (Some(listener), Some(address)))?,
             None => (None, None),
         };
-        let names: Vec<Arc<str>> = config.kinds.iter().map(|kind| kind.name.clone()).collect();
-        let metrics = Arc::new(Metrics::new(&names));
+        let metrics = Arc::new(Metrics::new());
         let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new(limits(&config), metrics.query.clone()));
         let parts = Parts {
-            environments: config.kinds.iter().map(config::worker_environment).collect(),
+            environment: config::worker_environment,
+            reloader,
             config: config.clone(),
             broker: broker.clone(),
             metrics: metrics.clone(),
@@ -106,12 +107,14 @@ impl Server {
         &self.addresses
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains. A second signal stops at once.
+    /// Serves until SIGTERM or SIGINT, then drains. A second signal stops at once. SIGHUP reloads the configuration.
     pub async fn run(self) -> Result<Drained, ServerError> {
         let stop = StopSignals::default();
         let watching = watch_signals(stop.clone()).map_err(ServerError::Signals)?;
+        let reloading = reload_on_signal(self.pool.clone()).map_err(ServerError::Signals)?;
         let ended = self.run_until(stop).await;
         watching.abort();
+        reloading.abort();
         ended
     }
 
@@ -130,13 +133,8 @@ impl Server {
                 }
             })
         });
-        let mut grpc = Box::pin(api::serve(
-            self.grpc,
-            self.pool.clone(),
-            &self.config,
-            self.metrics.clone(),
-            close.clone().cancelled_owned(),
-        ));
+        let mut grpc =
+            Box::pin(api::serve(self.grpc, self.pool.clone(), &self.config, self.metrics.clone(), close.clone()));
         let http_address = self.addresses.http.map_or_else(|| "off".to_owned(), |address| address.to_string());
         info!(grpc = %self.addresses.grpc, http = http_address, "serving");
         let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));
@@ -180,6 +178,9 @@ fn limits(config: &Config) -> MemoryLimits {
         max_ended: config.results.max_ended.get(),
         max_dead: config.dead_letters.max,
         max_dead_age: config.dead_letters.max_age,
+        aging: config.queue.aging,
+        max_queries_per_owner: config.queue.max_queries_per_owner.map(NonZeroUsize::get),
+        max_running_per_owner: config.queue.max_running_per_owner.map(NonZeroUsize::get),
     }
 }
 
@@ -215,6 +216,18 @@ async fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     let listener = TcpListener::bind(address).await.map_err(fail)?;
     let bound = listener.local_addr().map_err(fail)?;
     Ok((listener, bound))
+}
+
+fn reload_on_signal(pool: Pool) -> io::Result<JoinHandle<()>> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match pool.reload(false).await {
+                Ok(reload) => info!(changes = reload.changes.len(), "reloaded on SIGHUP"),
+                Err(error) => warn!("cannot reload on SIGHUP: {error}"),
+            }
+        }
+    }))
 }
 
 fn watch_signals(stop: StopSignals) -> io::Result<JoinHandle<()>> {

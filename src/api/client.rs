@@ -1,5 +1,6 @@
 //! The client's side of the API: makes the calls, and turns what gRPC says of a failure into a plain error.
 
+mod admin;
 mod endpoint;
 
 use std::{error::Error, fmt, future::Future, time::Duration};
@@ -17,6 +18,7 @@ use super::proto::{
     worker_pool_client::WorkerPoolClient,
 };
 
+pub use admin::PoolEventStream;
 pub use endpoint::{BadEndpoint, DEFAULT_ENDPOINT, Endpoint};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,6 +67,7 @@ pub enum Code {
     AlreadyExists,
     ResourceExhausted,
     FailedPrecondition,
+    OutOfRange,
     Unavailable,
     /// Any other.
     Other,
@@ -138,56 +141,6 @@ impl Client {
 
     pub async fn health(&self, request: proto::HealthRequest) -> Result<proto::HealthResponse, ClientError> {
         self.answer(self.pool().health(request)).await
-    }
-
-    pub async fn get_worker(&self, request: proto::GetWorkerRequest) -> Result<proto::GetWorkerResponse, ClientError> {
-        self.answer(self.admin().get_worker(request)).await
-    }
-
-    pub async fn list_workers(
-        &self,
-        request: proto::ListWorkersRequest,
-    ) -> Result<proto::ListWorkersResponse, ClientError> {
-        self.answer(self.admin().list_workers(request)).await
-    }
-
-    pub async fn get_query(&self, request: proto::GetQueryRequest) -> Result<proto::GetQueryResponse, ClientError> {
-        self.answer(self.admin().get_query(request)).await
-    }
-
-    pub async fn list_queries(
-        &self,
-        request: proto::ListQueriesRequest,
-    ) -> Result<proto::ListQueriesResponse, ClientError> {
-        self.answer(self.admin().list_queries(request)).await
-    }
-
-    pub async fn list_dead_letters(
-        &self,
-        request: proto::ListDeadLettersRequest,
-    ) -> Result<proto::ListDeadLettersResponse, ClientError> {
-        self.answer(self.admin().list_dead_letters(request)).await
-    }
-
-    pub async fn get_dead_letter(
-        &self,
-        request: proto::GetDeadLetterRequest,
-    ) -> Result<proto::GetDeadLetterResponse, ClientError> {
-        self.answer(self.admin().get_dead_letter(request)).await
-    }
-
-    pub async fn requeue_dead_letters(
-        &self,
-        request: proto::RequeueDeadLettersRequest,
-    ) -> Result<proto::RequeueDeadLettersResponse, ClientError> {
-        self.answer(self.admin().requeue_dead_letters(request)).await
-    }
-
-    pub async fn purge_dead_letters(
-        &self,
-        request: proto::PurgeDeadLettersRequest,
-    ) -> Result<proto::PurgeDeadLettersResponse, ClientError> {
-        self.answer(self.admin().purge_dead_letters(request)).await
     }
 
     /// What a message may hold is the server's to bound; whoever asked for a result wants all of it.
@@ -326,6 +279,7 @@ impl From<tonic::Code> for Code {
             tonic::Code::AlreadyExists => Self::AlreadyExists,
             tonic::Code::ResourceExhausted => Self::ResourceExhausted,
             tonic::Code::FailedPrecondition => Self::FailedPrecondition,
+            tonic::Code::OutOfRange => Self::OutOfRange,
             tonic::Code::Unavailable => Self::Unavailable,
             _ => Self::Other,
         }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
     broker::{CancelFound, DeadLetter, FailedAttempt, QueryInfo},
+    config::{Change, Effect},
     model::{Certificate, DeathCause, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung},
-    pool::{Health, KindHealth},
+    pool::{Health, KindHealth, Reload, Scaled},
     state::{QueryState, Transition, WorkerState},
     worker::{Sample, Snapshot},
 };
@@ -136,6 +137,9 @@ pub(super) fn worker(worker: Snapshot) -> proto::Worker {
         rss_bytes: worker.usage.map_or(0, |usage| usage.rss),
         cpu_percent: worker.usage.map_or(0.0, |usage| usage.cpu_percent),
         last_heard: duration(worker.last_heard),
+        key: worker.key.map(|key| key.to_string()).unwrap_or_default(),
+        drained: worker.drained,
+        reserved_memory_bytes: worker.reserved,
     }
 }
 
@@ -196,7 +200,31 @@ pub(super) fn kind_health(kind: &KindHealth) -> proto::KindHealth {
     }
 }
 
-fn narrow(count: usize) -> u32 {
+pub(super) fn scaled(scaled: &Scaled) -> proto::ScaleKindResponse {
+    proto::ScaleKindResponse { kind: scaled.kind.to_string(), from: narrow(scaled.from), to: narrow(scaled.to) }
+}
+
+pub(super) fn reload(reload: Reload) -> proto::ReloadResponse {
+    let change = |change: Change| proto::ConfigChange {
+        path: change.path,
+        old: change.old,
+        new: change.new,
+        effect: config_effect(change.effect).into(),
+    };
+    proto::ReloadResponse { changes: reload.changes.into_iter().map(change).collect(), applied: reload.applied }
+}
+
+fn config_effect(effect: Effect) -> proto::ConfigEffect {
+    match effect {
+        Effect::Applied => proto::ConfigEffect::Applied,
+        Effect::Rolls => proto::ConfigEffect::Rolls,
+        Effect::KindAdded => proto::ConfigEffect::KindAdded,
+        Effect::KindRemoved => proto::ConfigEffect::KindRemoved,
+        Effect::NeedsRestart => proto::ConfigEffect::NeedsRestart,
+    }
+}
+
+pub(super) fn narrow(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -222,7 +250,7 @@ pub(super) fn state_from_proto(state: proto::QueryState) -> Option<QueryState> {
     QueryState::ALL.iter().copied().find(|known| query_state(*known) == state)
 }
 
-fn worker_state(state: WorkerState) -> proto::WorkerState {
+pub(super) fn worker_state(state: WorkerState) -> proto::WorkerState {
     match state {
         WorkerState::Spawning => proto::WorkerState::Spawning,
         WorkerState::Loading => proto::WorkerState::Loading,
@@ -249,6 +277,8 @@ fn reject_reason(reason: RejectReason) -> proto::RejectReason {
         RejectReason::Deadline => proto::RejectReason::Deadline,
         RejectReason::Shutdown => proto::RejectReason::Shutdown,
         RejectReason::CircuitOpen => proto::RejectReason::CircuitOpen,
+        RejectReason::Busy => proto::RejectReason::Busy,
+        RejectReason::Shed => proto::RejectReason::Shed,
     }
 }
 
@@ -271,5 +301,7 @@ fn cause(cause: DeathCause) -> proto::DeathCause {
         DeathCause::Evicted => proto::DeathCause::Evicted,
         DeathCause::Reloaded => proto::DeathCause::Reloaded,
         DeathCause::Shutdown => proto::DeathCause::Shutdown,
+        DeathCause::RecycledMemory => proto::DeathCause::RecycledMemory,
+        DeathCause::Restarted => proto::DeathCause::Restarted,
     }
 }

@@ -8,12 +8,14 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 use crate::{
     broker::{DeadLetterError, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable},
     model::{Certificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
-    pool::{RequestError, Unroutable},
+    pool::{AdminError, RequestError, Unroutable},
 };
 
 const DOMAIN: &str = "remuda";
 /// A status travels in HTTP/2 trailers, which common clients limit to 8 KiB: the whole text is in the final event.
 const MAX_STATUS_MESSAGE: usize = 600;
+/// Mistakes in a configuration are in the status only. This much still fits, encoded twice as it is.
+const MAX_MISTAKES: usize = 2_000;
 /// A guess at when a full queue has room again, or a kind a worker.
 const RETRY_WHEN_FULL: Duration = Duration::from_secs(1);
 
@@ -50,6 +52,12 @@ pub(super) fn refused(error: &RequestError) -> Status {
         RequestError::NotAdmitting(_) | RequestError::Submit(SubmitError::Closed) => {
             status(Code::Unavailable, &message, info("DRAINING", []))
         }
+        RequestError::Drained(_) => {
+            let mut details = info("DRAINED", []);
+            details.set_retry_info(Some(RETRY_WHEN_FULL));
+            status(Code::Unavailable, &message, details)
+        }
+        RequestError::Busy { kind } => full(&message, info("BUSY", [("kind", kind.to_string())])),
         RequestError::CircuitOpen { kind, .. } => {
             let mut details = info("CIRCUIT_OPEN", [("kind", kind.to_string())]);
             details.set_retry_info(Some(RETRY_WHEN_FULL));
@@ -57,15 +65,20 @@ pub(super) fn refused(error: &RequestError) -> Status {
         }
         RequestError::Submit(SubmitError::Unavailable(error)) => unavailable(error),
         RequestError::Unroutable(unroutable) => unroutable_status(unroutable),
-        RequestError::Submit(SubmitError::QueueFull { .. }) => {
-            let mut details = info("QUEUE_FULL", []);
-            details.set_retry_info(Some(RETRY_WHEN_FULL));
-            status(Code::ResourceExhausted, &message, details)
+        RequestError::Submit(SubmitError::QueueFull { .. }) => full(&message, info("QUEUE_FULL", [])),
+        RequestError::Submit(SubmitError::OwnerQueueFull { owner, .. }) => {
+            full(&message, info("OWNER_QUEUE_FULL", [("owner", owner.to_string())]))
         }
         RequestError::Submit(SubmitError::Conflict { id }) => {
             status(Code::AlreadyExists, &message, info("QUERY_EXISTS", [("query_id", id.to_string())]))
         }
     }
+}
+
+/// There is no room now; there may be in a moment.
+fn full(message: &str, mut details: ErrorDetails) -> Status {
+    details.set_retry_info(Some(RETRY_WHEN_FULL));
+    status(Code::ResourceExhausted, message, details)
 }
 
 fn unroutable_status(unroutable: &Unroutable) -> Status {
@@ -107,6 +120,43 @@ pub(super) fn no_such_kind(kind: &str, known: &[std::sync::Arc<str>]) -> Status 
     status(Code::NotFound, &message, info("KIND_NOT_FOUND", [("kind", kind.to_owned())]))
 }
 
+pub(super) fn not_granted(error: AdminError) -> Status {
+    let message = error.to_string();
+    let of_worker = |reason, id: WorkerId| info(reason, [("worker_id", id.to_string())]);
+    let (code, details) = match error {
+        AdminError::NoSuchKind { kind, .. } => (Code::NotFound, info("KIND_NOT_FOUND", [("kind", kind)])),
+        AdminError::NoSuchWorker(id) => (Code::NotFound, of_worker("WORKER_NOT_FOUND", id)),
+        AdminError::OutOfRange { field, asked, limit } => {
+            let description = format!("{asked} is out of range; {limit}");
+            let mut details = info("OUT_OF_RANGE", [("asked", asked)]);
+            details.add_bad_request_violation(field, description);
+            (Code::OutOfRange, details)
+        }
+        AdminError::Busy { worker, query } => {
+            let facts = [("worker_id", worker.to_string()), ("query_id", query.to_string())];
+            (Code::FailedPrecondition, info("WORKER_BUSY", facts))
+        }
+        AdminError::AtMinimum { kind, min } => {
+            let facts = [("kind", kind.to_string()), ("min", min.to_string())];
+            (Code::FailedPrecondition, info("AT_MINIMUM", facts))
+        }
+        AdminError::NotInService { worker, .. } => {
+            (Code::FailedPrecondition, of_worker("WORKER_NOT_IN_SERVICE", worker))
+        }
+        AdminError::Stopping(id) => (Code::FailedPrecondition, of_worker("WORKER_STOPPING", id)),
+        AdminError::ShuttingDown => (Code::Unavailable, info("SHUTDOWN", [])),
+        AdminError::NoConfigFile => (Code::FailedPrecondition, info("NO_CONFIG_FILE", [])),
+        AdminError::BadConfig(_) => {
+            return Status::with_error_details(
+                Code::InvalidArgument,
+                cut(&message, MAX_MISTAKES),
+                info("BAD_CONFIG", []),
+            );
+        }
+    };
+    status(code, &message, details)
+}
+
 /// The status that ends an Execute whose query ended like this; `None` for a result.
 pub(super) fn ending(outcome: &Outcome) -> Option<Status> {
     Some(match outcome {
@@ -121,6 +171,8 @@ pub(super) fn ending(outcome: &Outcome) -> Option<Status> {
             RejectReason::Deadline => status(Code::DeadlineExceeded, message, info("QUEUE_DEADLINE", [])),
             RejectReason::Shutdown => status(Code::Unavailable, message, info("SHUTDOWN", [])),
             RejectReason::CircuitOpen => status(Code::Unavailable, message, info("CIRCUIT_OPEN", [])),
+            RejectReason::Busy => full(message, info("BUSY", [])),
+            RejectReason::Shed => full(message, info("SHED", [])),
         },
     })
 }
@@ -188,6 +240,62 @@ mod tests {
         let status = failed(&failure);
         assert!(status.message().len() <= MAX_STATUS_MESSAGE + "…".len());
         assert!(status.details().len() < 2_000);
+    }
+
+    #[test]
+    fn every_refusal_of_an_operators_wish_has_its_code_and_reason() {
+        let worker = WorkerId(7);
+        let query = crate::model::QueryId::parse("x").unwrap();
+        let limit = "embed may have 1 to 4 workers".to_owned();
+        let cases = [
+            (
+                AdminError::NoSuchKind { kind: "x".to_owned(), known: "embed".to_owned() },
+                (Code::NotFound, "KIND_NOT_FOUND", "there is no kind \"x\"; this pool has: embed"),
+            ),
+            (AdminError::NoSuchWorker(worker), (Code::NotFound, "WORKER_NOT_FOUND", "worker 7 is not known")),
+            (
+                AdminError::OutOfRange { field: "workers", asked: "9".to_owned(), limit },
+                (Code::OutOfRange, "OUT_OF_RANGE", "workers: 9 is out of range; embed may have 1 to 4 workers"),
+            ),
+            (
+                AdminError::Busy { worker, query },
+                (
+                    Code::FailedPrecondition,
+                    "WORKER_BUSY",
+                    "worker 7 runs query x; drain it, or cancel the query, first",
+                ),
+            ),
+            (
+                AdminError::AtMinimum { kind: "embed".into(), min: 2 },
+                (
+                    Code::FailedPrecondition,
+                    "AT_MINIMUM",
+                    "kind embed has no more workers than its min of 2; restart it",
+                ),
+            ),
+            (AdminError::Stopping(worker), (Code::FailedPrecondition, "WORKER_STOPPING", "worker 7 is being stopped")),
+            (AdminError::ShuttingDown, (Code::Unavailable, "SHUTDOWN", "the server is stopping")),
+            (AdminError::NoConfigFile, (Code::FailedPrecondition, "NO_CONFIG_FILE", "the server was started without")),
+            (
+                AdminError::BadConfig("a.toml:2:1: oops".to_owned()),
+                (Code::InvalidArgument, "BAD_CONFIG", "nothing was changed: a.toml:2:1: oops"),
+            ),
+        ];
+        for (error, (code, reason, text)) in cases {
+            let status = not_granted(error);
+            assert_eq!(status.code(), code, "{reason}");
+            assert!(status.message().starts_with(text), "{status}");
+            assert_eq!(status.get_error_details().error_info().unwrap().reason, reason);
+            let fields = status.get_error_details().bad_request().map(|bad| bad.field_violations[0].field.clone());
+            assert_eq!(fields.as_deref(), (code == Code::OutOfRange).then_some("workers"));
+        }
+    }
+
+    #[test]
+    fn mistakes_of_a_configuration_fit_into_trailers() {
+        let status = not_granted(AdminError::BadConfig("remuda.toml:1:1: is wrong\n".repeat(1_000)));
+        assert!((1_900..2_100).contains(&status.message().len()));
+        assert!(status.details().len() < 2_500);
     }
 
     #[test]

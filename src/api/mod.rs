@@ -10,14 +10,16 @@ mod health;
 mod incoming;
 mod layer;
 mod pool_admin;
+mod pool_events;
 mod request;
 mod worker_pool;
 
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::Server};
 use tonic_health::pb::health_server::HealthServer;
 
@@ -39,14 +41,14 @@ const EVENT_OVERHEAD: u64 = 64 * 1024;
 #[error("the gRPC server failed: {0}")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
-/// Serves gRPC on `listener` until `stop` resolves and all calls have ended. It does not end by itself if a client
+/// Serves gRPC on `listener` until `closing` is cancelled and all calls have ended. It does not end by itself if a client
 /// keeps a call open: the caller bounds the wait and drops this.
 pub async fn serve(
     listener: Listener,
     pool: Pool,
     config: &Config,
     metrics: Arc<Metrics>,
-    stop: impl Future<Output = ()>,
+    closing: CancellationToken,
 ) -> Result<(), ServeError> {
     let limits = &config.server;
     let incoming = Incoming::new(listener, limits.max_connections.get());
@@ -56,13 +58,13 @@ pub async fn serve(
         .http2_max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.max_concurrent_streams.get())
         .layer(ObserveLayer::new(metrics, methods()))
-        .add_routes(routes(&pool, config))
-        .serve_with_incoming_shutdown(incoming, stop)
+        .add_routes(routes(&pool, config, &closing))
+        .serve_with_incoming_shutdown(incoming, closing.cancelled())
         .await?;
     Ok(())
 }
 
-fn routes(pool: &Pool, config: &Config) -> Routes {
+fn routes(pool: &Pool, config: &Config, closing: &CancellationToken) -> Routes {
     let receive = usize::try_from(config.server.max_message_bytes).unwrap_or(usize::MAX);
     let longest_line = config.kinds.iter().map(|kind| kind.max_line_bytes).max().unwrap_or_default();
     let send = longest_line.max(config.server.max_message_bytes).saturating_add(EVENT_OVERHEAD);
@@ -70,7 +72,7 @@ fn routes(pool: &Pool, config: &Config) -> Routes {
     let worker_pool = WorkerPoolServer::new(WorkerPoolService { pool: pool.clone() })
         .max_decoding_message_size(receive)
         .max_encoding_message_size(send);
-    let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone() })
+    let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() })
         .max_decoding_message_size(receive)
         .max_encoding_message_size(send);
     let health = HealthServer::new(HealthService { pool: pool.clone() }).max_decoding_message_size(receive);

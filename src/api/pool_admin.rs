@@ -1,5 +1,6 @@
-//! The `PoolAdmin` service: looks at workers and queries.
+//! The `PoolAdmin` service: looks at workers and queries, and does what operators ask for.
 
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
 
 use super::{
     convert, errors,
+    pool_events::{Filter, PoolEvents},
     proto::{self, pool_admin_server::PoolAdmin},
     request,
 };
@@ -17,6 +19,8 @@ use super::{
 #[derive(Debug)]
 pub(super) struct PoolAdminService {
     pub pool: Pool,
+    /// Cancelled when calls are to end.
+    pub closing: CancellationToken,
 }
 
 impl PoolAdminService {
@@ -147,5 +151,78 @@ impl PoolAdmin for PoolAdminService {
         let selection = self.selection(&request.query_ids, request.all, request.kind)?;
         let purged = self.pool.purge(selection).await.map_err(errors::no_dead_letter)?;
         Ok(Response::new(proto::PurgeDeadLettersResponse { purged: u32::try_from(purged).unwrap_or(u32::MAX) }))
+    }
+
+    async fn scale_kind(
+        &self,
+        request: Request<proto::ScaleKindRequest>,
+    ) -> Result<Response<proto::ScaleKindResponse>, Status> {
+        let request = request.into_inner();
+        let to = request::scale(&request)?;
+        let scaled = self.pool.scale(&request.kind, to).map_err(errors::not_granted)?;
+        Ok(Response::new(convert::scaled(&scaled)))
+    }
+
+    async fn restart_worker(
+        &self,
+        request: Request<proto::RestartWorkerRequest>,
+    ) -> Result<Response<proto::RestartWorkerResponse>, Status> {
+        self.pool.restart_worker(WorkerId(request.into_inner().worker_id)).map_err(errors::not_granted)?;
+        Ok(Response::new(proto::RestartWorkerResponse {}))
+    }
+
+    async fn evict_worker(
+        &self,
+        request: Request<proto::EvictWorkerRequest>,
+    ) -> Result<Response<proto::EvictWorkerResponse>, Status> {
+        self.pool.evict_worker(WorkerId(request.into_inner().worker_id)).map_err(errors::not_granted)?;
+        Ok(Response::new(proto::EvictWorkerResponse {}))
+    }
+
+    async fn drain_worker(
+        &self,
+        request: Request<proto::DrainWorkerRequest>,
+    ) -> Result<Response<proto::DrainWorkerResponse>, Status> {
+        self.pool.drain_worker(WorkerId(request.into_inner().worker_id)).map_err(errors::not_granted)?;
+        Ok(Response::new(proto::DrainWorkerResponse {}))
+    }
+
+    async fn resume_worker(
+        &self,
+        request: Request<proto::ResumeWorkerRequest>,
+    ) -> Result<Response<proto::ResumeWorkerResponse>, Status> {
+        self.pool.resume_worker(WorkerId(request.into_inner().worker_id)).map_err(errors::not_granted)?;
+        Ok(Response::new(proto::ResumeWorkerResponse {}))
+    }
+
+    async fn drain_pool(
+        &self,
+        request: Request<proto::DrainPoolRequest>,
+    ) -> Result<Response<proto::DrainPoolResponse>, Status> {
+        let reason = request.into_inner().reason;
+        request::reason(&reason)?;
+        self.pool.drain(&reason).map_err(errors::not_granted)?;
+        Ok(Response::new(proto::DrainPoolResponse {}))
+    }
+
+    async fn resume_pool(
+        &self,
+        _request: Request<proto::ResumePoolRequest>,
+    ) -> Result<Response<proto::ResumePoolResponse>, Status> {
+        self.pool.resume().map_err(errors::not_granted)?;
+        Ok(Response::new(proto::ResumePoolResponse {}))
+    }
+
+    async fn reload(&self, request: Request<proto::ReloadRequest>) -> Result<Response<proto::ReloadResponse>, Status> {
+        let found = self.pool.reload(request.into_inner().dry_run).await.map_err(errors::not_granted)?;
+        Ok(Response::new(convert::reload(found)))
+    }
+
+    type WatchEventsStream = PoolEvents;
+
+    async fn watch_events(&self, request: Request<proto::WatchEventsRequest>) -> Result<Response<PoolEvents>, Status> {
+        let filter = Filter::read(request.into_inner())?;
+        filter.kinds().iter().try_for_each(|kind| self.kind(kind.clone()).map(drop))?;
+        Ok(Response::new(PoolEvents::new(self.pool.watch(), filter, self.closing.clone())))
     }
 }

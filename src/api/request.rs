@@ -7,14 +7,14 @@ use tonic::{Status, metadata::MetadataMap};
 use crate::{
     config::Recovery,
     model::{QueryId, QuerySpec},
-    pool::{Request, Selection},
+    pool::{Request, ScaleTo, Selection},
     protocol::JsonText,
     state::{QueryState, State},
 };
 
 use super::{
     errors::{Violations, invalid},
-    proto::{self, RecoveryStrategy, disconnect_policy::Policy},
+    proto::{self, RecoveryStrategy, disconnect_policy::Policy, scale_kind_request::Target},
 };
 
 /// Numbers above this have no use and would only invite arithmetic surprises.
@@ -23,7 +23,10 @@ const MAX_PRIORITY: u32 = 1_000;
 const MAX_NAME: usize = 256;
 /// More attempts than this are no recovery.
 const MAX_ATTEMPTS: u32 = 100;
-/// The longest reason a cancel may carry.
+/// What a query may ask of its kind, and how long each name of it may be.
+const MAX_CAPABILITIES: usize = 16;
+const MAX_CAPABILITY: usize = 64;
+/// The longest reason a cancel or a drain may carry.
 const MAX_REASON: usize = 1_024;
 const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
 const MAX_PAGE: u32 = 1_000;
@@ -55,6 +58,7 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
     let timeout = duration("query.timeout", query.timeout, &mut found);
     let queue_timeout = duration("query.queue_timeout", query.queue_timeout, &mut found);
     let recovery = query.recovery.and_then(|policy| recovery(policy, &mut found));
+    let capabilities = capabilities(query.capabilities, &mut found);
     let abandon_after = disconnect(query.on_disconnect.unwrap_or_default(), by_default, &mut found);
     found.check()?;
     let payload = payload.expect("a missing payload is a violation");
@@ -73,6 +77,8 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
             queue_timeout,
             session_id: boxed(session_id),
             recovery,
+            capabilities,
+            reject_if_busy: query.reject_if_busy,
         },
         deadline: None,
         abandon_after,
@@ -84,11 +90,29 @@ pub(super) fn query_id(id: &str) -> Result<QueryId, Status> {
     QueryId::parse(id).map_err(|error| invalid("query_id", error.to_string()))
 }
 
-pub(super) fn cancel_reason(reason: &str) -> Result<(), Status> {
+pub(super) fn reason(reason: &str) -> Result<(), Status> {
     if reason.len() <= MAX_REASON {
         return Ok(());
     }
     Err(invalid("reason", format!("has {} bytes; at most {MAX_REASON} are allowed", reason.len())))
+}
+
+/// Reads how a kind is to be scaled.
+pub(super) fn scale(request: &proto::ScaleKindRequest) -> Result<ScaleTo, Status> {
+    let mut found = Violations::default();
+    if request.kind.is_empty() {
+        found.add("kind", "is missing; name the kind to scale");
+    }
+    match request.target {
+        None => found.add("target", "is missing; set `workers` to how many there shall be, or `by` to how many more"),
+        Some(Target::By(0)) => found.add("by", "is 0, which changes nothing; give how many more or fewer to have"),
+        Some(Target::Workers(_) | Target::By(_)) => {}
+    }
+    found.check()?;
+    Ok(match request.target.expect("a missing target is a violation") {
+        Target::Workers(count) => ScaleTo::Workers(count as usize),
+        Target::By(count) => ScaleTo::By(count.into()),
+    })
 }
 
 /// Reads which page of a listing is wanted: where it begins, and how long it is.
@@ -188,6 +212,20 @@ fn disconnect(
     }
 }
 
+fn capabilities(names: Vec<String>, found: &mut Violations) -> Box<[Box<str>]> {
+    let field = "query.capabilities";
+    if names.len() > MAX_CAPABILITIES {
+        found.add(field, format!("has {} entries; at most {MAX_CAPABILITIES} are allowed", names.len()));
+    }
+    if let Some(wrong) = names.iter().find(|name| !(1..=MAX_CAPABILITY).contains(&name.len())) {
+        found.add(field, format!("has an entry of {} bytes; 1 to {MAX_CAPABILITY} are allowed", wrong.len()));
+    }
+    if names.iter().any(|name| name.contains(char::is_control)) {
+        found.add(field, "has an entry with a control character; only printable text is allowed");
+    }
+    names.into_iter().map(String::into_boxed_str).collect()
+}
+
 fn optional_id(id: &str, found: &mut Violations) -> Option<QueryId> {
     if id.is_empty() {
         return None;
@@ -271,6 +309,36 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in: {text}");
         }
+    }
+
+    #[test]
+    fn capabilities_are_few_and_short() {
+        let with = |capabilities| query("", Some(proto::Query { capabilities, ..with_payload("1") }), None);
+        let most: Vec<String> = (0..16).map(|n| format!("{n:064}")).collect();
+        let read = with(most.clone()).unwrap().spec;
+        assert!(read.capabilities.iter().map(|name| &**name).eq(&most));
+        assert!(!read.reject_if_busy);
+        for (wrong, text) in [
+            (vec!["a".to_owned(); 17], "query.capabilities: has 17 entries; at most 16 are allowed"),
+            (vec![String::new()], "query.capabilities: has an entry of 0 bytes; 1 to 64 are allowed"),
+            (vec!["a".repeat(65)], "query.capabilities: has an entry of 65 bytes; 1 to 64 are allowed"),
+            (
+                vec!["\u{7}".to_owned()],
+                "query.capabilities: has an entry with a control character; only printable text is allowed",
+            ),
+        ] {
+            assert_eq!(message(with(wrong)), text);
+        }
+    }
+
+    #[test]
+    fn scaling_names_a_kind_and_a_number() {
+        let read = |kind: &str, target| scale(&proto::ScaleKindRequest { kind: kind.to_owned(), target });
+        assert_eq!(read("k", Some(Target::Workers(0))).unwrap(), ScaleTo::Workers(0));
+        assert_eq!(read("k", Some(Target::By(-2))).unwrap(), ScaleTo::By(-2));
+        assert!(read("", Some(Target::By(0))).unwrap_err().message().starts_with("kind: is missing; name the kind"));
+        assert!(read("k", Some(Target::By(0))).unwrap_err().message().starts_with("by: is 0, which changes nothing"));
+        assert!(read("k", None).unwrap_err().message().starts_with("target: is missing; set `workers`"));
     }
 
     #[test]

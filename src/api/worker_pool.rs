@@ -74,7 +74,7 @@ impl WorkerPool for WorkerPoolService {
     async fn cancel(&self, request: Request<proto::CancelRequest>) -> Result<Response<proto::CancelResponse>, Status> {
         let request = request.into_inner();
         let id = request::query_id(&request.query_id)?;
-        request::cancel_reason(&request.reason)?;
+        request::reason(&request.reason)?;
         let found = self.pool.broker().cancel(&id, &request.reason).await;
         let found = found.map_err(|error| errors::no_query(&error))?;
         Ok(Response::new(convert::cancel_found(found)))

@@ -5,12 +5,13 @@
 //! with the lease that the attempt is still its own; a cancel may come from elsewhere; a reader may sit on another
 //! machine than the worker.
 
+mod listing;
 mod memory;
 
 use std::{
     fmt,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -19,11 +20,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
+    model::{Event, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
     state::QueryState,
 };
 
+pub use listing::{
+    DeadLetter, DeadLetterError, DeadLetterPage, FailedAttempt, NoSuchDeadLetter, Page, QueryFilter, QueryInfo,
+    QueryPage,
+};
 pub use memory::{MemoryBroker, MemoryLimits};
 
 /// Owns queries from submit to the end of their retention.
@@ -58,13 +63,38 @@ pub trait Broker: Send + Sync + fmt::Debug {
     /// Forgets a dead letter.
     async fn purge(&self, id: &QueryId) -> Result<(), DeadLetterError>;
 
+    /// The queries of a lane are for this worker alone from now on. False if another worker holds it.
+    fn hold(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool;
+
+    /// A lane (or, with `None`, all lanes) that the worker holds is open to everyone again.
+    fn let_go(&self, kind: &str, worker: WorkerId, lane: Option<&str>);
+
+    /// Who holds a lane.
+    fn holder(&self, kind: &str, lane: &str) -> Option<WorkerId>;
+
+    /// Waiting queries that a claimant of [`Scope::Open`] that holds no lane could get now. Cheap: it is asked on every
+    /// dispatch.
+    fn open(&self, kind: &str) -> usize;
+
+    /// Whether a query waits in a lane that this worker holds.
+    fn waits_for(&self, kind: &str, worker: WorkerId) -> bool;
+
+    /// What waits, for whoever decides how many workers there should be. `lanes` bounds how many are named.
+    fn demand(&self, kind: &str, lanes: usize) -> Demand;
+
+    /// Ends a query that still waits. False if it does not wait (any more).
+    async fn reject(&self, id: &QueryId, reason: RejectReason, message: &str) -> bool;
+
     /// Ends the waiting queries of a kind: there will be no worker for them.
     async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize;
 
     /// Queries that were accepted and have not ended.
     fn unfinished(&self) -> usize;
 
-    /// Queries of a kind that wait for a worker. Cheap: it is asked on every dispatch.
+    /// Those of one kind: waiting, running, retrying.
+    fn unfinished_of(&self, kind: &str) -> usize;
+
+    /// Queries of a kind that wait for a worker.
     fn waiting(&self, kind: &str) -> usize;
 
     /// Queries that are kept, by kind and state.
@@ -128,6 +158,9 @@ pub struct NewQuery {
     pub deadline: Option<Duration>,
     /// Cancel the query once nobody has read its events for this long. `None`: it runs unattended.
     pub abandon_after: Option<Duration>,
+    /// Queries that must reach the same worker share a lane: a key, a session. Not part of what makes two submits the
+    /// same.
+    pub lane: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +174,10 @@ pub struct Submitted {
 pub enum SubmitError {
     #[error("the queue is full: {waiting} queries wait, at most {limit} may (queue.max_queries)")]
     QueueFull { waiting: usize, limit: usize },
+    #[error(
+        "the queue is full for {owner}: {waiting} of its queries wait, at most {limit} may (queue.max_queries_per_owner)"
+    )]
+    OwnerQueueFull { owner: Box<str>, waiting: usize, limit: usize },
     #[error("query {id} exists with another body; submit it again unchanged, or choose another id")]
     Conflict { id: QueryId },
     #[error("the server is stopping and takes no more queries")]
@@ -215,6 +252,33 @@ pub struct Tries {
 pub struct Claimant<'a> {
     pub kind: &'a str,
     pub worker: WorkerId,
+    pub scope: Scope,
+    /// Whether the lane of the query it gets is its own from then on.
+    pub takes_lane: bool,
+}
+
+/// Which of the waiting queries a claimant wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Any query that waits for no other worker: those without a lane, of open lanes, and of the lanes it holds.
+    Open,
+    /// Only queries of lanes that it holds.
+    Held,
+}
+
+/// What waits, of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// All that wait.
+    pub waiting: usize,
+    /// As [`Broker::open`] says.
+    pub open: usize,
+    /// Since when the open query that has waited longest waits.
+    pub oldest: Option<Instant>,
+    /// The first open lanes with waiting queries, in the order of their first queries.
+    pub lanes: Vec<Arc<str>>,
+    /// For each of the lanes, since when its first query waits.
+    pub lanes_since: Vec<Instant>,
 }
 
 /// A query that is now this process's to run.
@@ -222,6 +286,8 @@ pub struct Claimant<'a> {
 pub struct Claim {
     /// What is left of the client's deadline.
     pub deadline: Option<Duration>,
+    /// The lane that it waited in.
+    pub lane: Option<Arc<str>>,
     pub lease: Box<dyn Lease>,
 }
 
@@ -261,90 +327,4 @@ pub enum CancelFound {
     Running(QueryState),
     Cancelling(QueryState),
     Ended(QueryState),
-}
-
-/// What is known of a query beside its events.
-#[derive(Debug, Clone, PartialEq)]
-pub struct QueryInfo {
-    pub id: QueryId,
-    pub kind: Arc<str>,
-    pub query_type: Option<Box<str>>,
-    pub priority: u32,
-    pub owner: Option<Box<str>>,
-    pub key: Option<Box<str>>,
-    pub state: QueryState,
-    pub attempts: u32,
-    pub worker: Option<WorkerId>,
-    pub submitted_at: SystemTime,
-    pub started_at: Option<SystemTime>,
-    pub ended_at: Option<SystemTime>,
-    pub first_sequence: u64,
-    pub next_sequence: u64,
-    /// Whether it is kept as a dead letter.
-    pub dead_letter: bool,
-    /// The dead letter that it is the second life of.
-    pub requeued_from: Option<QueryId>,
-    /// Its own second life.
-    pub requeued_as: Option<QueryId>,
-}
-
-/// A query that ended in failure, with all that a person needs to judge it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeadLetter {
-    pub query: QueryInfo,
-    pub payload: JsonText,
-    /// Every failed attempt, the last one included.
-    pub failures: Vec<FailedAttempt>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct FailedAttempt {
-    pub attempt: u32,
-    pub at: SystemTime,
-    pub failure: Failure,
-}
-
-#[derive(Debug, Clone)]
-pub struct DeadLetterPage {
-    pub letters: Vec<DeadLetter>,
-    /// Where the next page begins, if there is one.
-    pub next: Option<u64>,
-}
-
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("there is no dead letter {0}; it may have been requeued, purged or dropped by age or number (dead_letters)")]
-pub struct NoSuchDeadLetter(pub QueryId);
-
-/// Why nothing can be done with a dead letter.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum DeadLetterError {
-    #[error(transparent)]
-    NoSuchDeadLetter(#[from] NoSuchDeadLetter),
-    /// Its query could not be submitted again.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-}
-
-/// Which queries to list. Empty means any.
-#[derive(Debug, Clone, Default)]
-pub struct QueryFilter {
-    pub states: Vec<QueryState>,
-    pub kind: Option<String>,
-}
-
-/// Which part of a listing.
-#[derive(Debug, Clone, Copy)]
-pub struct Page {
-    /// Position after which the page begins.
-    pub after: u64,
-    pub size: usize,
-}
-
-#[derive(Debug, Clone)]
-pub struct QueryPage {
-    pub queries: Vec<QueryInfo>,
-    /// Where the next page begins, if there is one.
-    pub next: Option<u64>,
 }

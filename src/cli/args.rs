@@ -1,6 +1,7 @@
 //! The arguments, as clap reads them. Each comment here is a line of somebody's help.
 
 mod dead;
+mod operate;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,6 +14,7 @@ use crate::{
 };
 
 pub(super) use dead::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters};
+pub(super) use operate::{DrainArgs, EventsArgs, EvictArgs, ReloadArgs, RestartArgs, ResumeArgs, ScaleArgs, ScaleTo};
 
 /// Warm worker processes behind one gRPC endpoint.
 #[derive(Debug, Parser)]
@@ -59,6 +61,20 @@ pub(super) enum Command {
     /// Look at the queries that failed for good; run them again or forget them
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Set how many workers a kind shall have
+    Scale(ScaleArgs),
+    /// Replace a worker by a new one, which is ready first
+    Restart(RestartArgs),
+    /// Stop a worker that runs no query
+    Evict(EvictArgs),
+    /// Take no new queries, or give one worker no more of them
+    Drain(DrainArgs),
+    /// Take queries again after a drain
+    Resume(ResumeArgs),
+    /// Read the configuration again and put its changes in force
+    Reload(ReloadArgs),
+    /// Print what happens in the pool, as it happens
+    Events(EventsArgs),
     /// Check, show or begin a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -104,7 +120,7 @@ pub(super) enum LogFormat {
     Json,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct ConfigPlace {
     /// The configuration file [default: ./remuda.toml if there is one, else a built-in echo worker]
     #[arg(long, env = "REMUDA_CONFIG", hide_env_values = true, value_name = "FILE")]
@@ -138,6 +154,12 @@ pub(super) struct QueryArgs {
     /// How long the query may wait for a worker [default: as long as it takes]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub queue_timeout: Option<Duration>,
+    /// What the kind must be able to do; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub capability: Vec<String>,
+    /// Do not wait: if no worker is ready, reject the query at once
+    #[arg(long)]
+    pub reject_if_busy: bool,
     /// The session to go on with, as an earlier query's session event named it
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,

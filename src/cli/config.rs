@@ -10,15 +10,31 @@ use super::{
     exit::{Exit, Failure},
     output, words,
 };
-use crate::config::{self, Config, Listen, Overrides, Source};
+use crate::{
+    config::{self, Config, Listen, Overrides, Source},
+    pool::Reloader,
+};
 
 /// Taken from the working directory if nothing else is said.
 const USUAL_FILE: &str = "remuda.toml";
 
+fn file(place: ConfigPlace) -> Option<PathBuf> {
+    let usual = || Path::new(USUAL_FILE).exists().then(|| PathBuf::from(USUAL_FILE));
+    place.config.or_else(usual)
+}
+
+/// Reads the file that `serve` was started with again, if there was one.
+pub(super) fn reloader(place: ConfigPlace, overrides: Overrides) -> Option<Reloader> {
+    let file = file(place)?;
+    Some(Reloader::new(move || {
+        let loaded = Config::load(Source::File(file.clone()), config::environment(), &overrides);
+        loaded.map_err(|mistakes| mistakes.to_string())
+    }))
+}
+
 /// Loads what `serve` uses, and tells where it is from.
 pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config, String), Failure> {
-    let usual = || Path::new(USUAL_FILE).exists().then(|| PathBuf::from(USUAL_FILE));
-    let (source, origin) = if let Some(file) = place.config.or_else(usual) {
+    let (source, origin) = if let Some(file) = file(place) {
         (Source::File(file.clone()), file.display().to_string())
     } else {
         let executable = env::current_exe().map_err(Failure::system)?;

@@ -87,7 +87,9 @@ impl Failure {
 fn after_call(error: &ClientError) -> Exit {
     match error {
         ClientError::Unreachable { .. } | ClientError::Lost { .. } => Exit::Unreachable,
-        ClientError::Refused(refusal) if refusal.code == Code::InvalidArgument => Exit::Usage,
+        ClientError::Refused(refusal) if matches!(refusal.code, Code::InvalidArgument | Code::OutOfRange) => {
+            Exit::Usage
+        }
         ClientError::Refused(_) => Exit::Failed,
     }
 }

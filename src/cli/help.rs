@@ -29,8 +29,8 @@ Data goes to standard output, everything else to standard error.
 
 Exit codes:
   0  done; the query is complete; the pool is serving
-  1  failed: the query ended in error, the pool is not serving, or there is no such query, worker
-     or dead letter
+  1  failed: the query ended in error, the pool is not serving, there is no such query, worker, kind
+     or dead letter, or it is in no state for what was asked
   2  usage: wrong arguments, a payload that is not JSON, a mistake in the configuration
   3  the query was cancelled (run, stream)
   4  the query was rejected: the queue is full, the server is stopping, or no worker took it in time
@@ -72,6 +72,7 @@ Examples:
   remuda run --kind embed --timeout 30s @document.json
   jq -n '{stream: 3}' | remuda run -
   remuda run --priority 0 --owner alice --key repo-7 '{\"ask\":\"why?\"}'
+  remuda run --capability vision --reject-if-busy @photo.json    now, or not at all
   remuda run --retry=2 @document.json                    two more attempts if workers die
   remuda run --on-disconnect keep --id job-7 @job.json   it goes on if the connection is lost
 
@@ -175,6 +176,80 @@ Examples:
   remuda dead list --json | jq -r 'select(.query.owner == \"alice\").query.query_id' | xargs remuda dead purge
 
 Exit codes: 0 done, 1 no such dead letter (the others are purged), 2 usage, 5 server unreachable.";
+
+pub(super) const SCALE: &str = "\
+Sets how many workers the kind shall have, between its min and max, and does not wait for them.
+The pool may still grow and shrink the kind by its load afterwards.
+
+Examples:
+  remuda scale embed 6
+  remuda scale embed +2                  two more than now
+  remuda scale embed -1                  one fewer
+
+Exit codes: 0 done, 1 no such kind, 2 usage, or more or fewer than the kind may have,
+5 server unreachable.";
+
+pub(super) const RESTART: &str = "\
+Starts a new worker first and stops the old one when the new one is ready. A query that the old one
+runs may end before. It does not wait for any of that; remuda events shows it.
+
+Examples:
+  remuda restart 7
+  remuda workers --kind embed --json | jq .worker_id | xargs -n 1 remuda restart     all of a kind
+
+Exit codes: 0 done, 1 no such worker, or it is being stopped, 2 usage, 5 server unreachable.";
+
+pub(super) const EVICT: &str = "\
+Stops a worker that runs no query, if its kind has more workers than its min.
+
+Examples:
+  remuda evict 7
+
+Exit codes: 0 done, 1 no such worker, it is busy or its kind needs it, 2 usage, 5 server unreachable.";
+
+pub(super) const DRAIN: &str = "\
+Without a worker, the pool takes no new queries; those that were accepted run. The server goes on,
+and remuda resume lets queries in again. With a worker, it gets no more queries, ends the one it
+runs and lives on, for you to look at.
+
+Examples:
+  remuda drain --reason 'the disk is being replaced'
+  remuda drain 7                         attach a debugger, then: remuda resume 7
+
+Exit codes: 0 done, 1 no such worker, or it is being stopped, 2 usage, 5 server unreachable.";
+
+pub(super) const RESUME: &str = "\
+Examples:
+  remuda resume                          the pool takes queries again
+  remuda resume 7                        worker 7 gets queries again
+
+Exit codes: 0 done, 1 no such worker, or the server is stopping, 2 usage, 5 server unreachable.";
+
+pub(super) const RELOAD: &str = "\
+Makes the server read its configuration file again, as SIGHUP does, and prints each key that has
+changed, its old and new value, and what comes of it. If the file has a mistake, nothing is changed.
+
+Examples:
+  remuda reload --dry-run                what would change
+  remuda reload
+  remuda reload --json | jq '.changes[] | select(.effect == \"needs_restart\").path'
+
+Exit codes: 0 done, 1 the server has no configuration file, 2 usage, or a mistake in the file,
+5 server unreachable.";
+
+pub(super) const EVENTS: &str = "\
+Prints a line for each event from now on: its time, name, kind, worker and reason. Names:
+  worker:  starting loading ready busy idle stopping crashed dead ended evicted
+  kind:    circuit
+  pool:    scaled reloaded ready draining drained resumed shut_down
+Who reads too slowly is told with watch:missed how many events are gone. Ctrl-C ends it.
+
+Examples:
+  remuda events
+  remuda events --kind embed --name worker:crashed --name kind:
+  remuda events --json --name worker:ended | jq -r .certificate.summary
+
+Exit codes: 0 the server has stopped, or you have, 1 no such kind, 2 usage, 5 server unreachable.";
 
 pub(super) const CONFIG_CHECK: &str = "\
 Checks what serve --config FILE would use, with the REMUDA__ variables that are set.

@@ -2,6 +2,7 @@
 #![expect(clippy::struct_field_names, reason = "the names are those of the protos")]
 
 mod letters;
+mod operate;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use super::{output, words};
 use crate::api::proto;
 
 pub(super) use letters::{DeadLetter, Requeued};
+pub(super) use operate::{PoolEvent, Reload, Scaled};
 
 /// A value as one line.
 pub(super) fn line(value: &impl Serialize) -> String {
@@ -162,6 +164,9 @@ pub(super) struct Worker<'a> {
     name: Option<&'a str>,
     version: Option<&'a str>,
     capabilities: &'a [String],
+    key: Option<&'a str>,
+    drained: bool,
+    reserved_memory_bytes: Option<u64>,
 }
 
 impl<'a> From<&'a proto::Worker> for Worker<'a> {
@@ -183,6 +188,9 @@ impl<'a> From<&'a proto::Worker> for Worker<'a> {
             name: text(&worker.name),
             version: text(&worker.version),
             capabilities: &worker.capabilities,
+            key: text(&worker.key),
+            drained: worker.drained,
+            reserved_memory_bytes: number(worker.reserved_memory_bytes),
         }
     }
 }

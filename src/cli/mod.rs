@@ -11,9 +11,12 @@ mod exit;
 mod health;
 mod help;
 mod json;
+mod operate;
 mod output;
 mod payload;
+mod pool_events;
 mod queries;
+mod reload;
 mod run;
 mod serve;
 mod stream;
@@ -67,6 +70,13 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Workers(args) => wait_for(workers::workers(&server()?, args)),
         Command::Queries(args) => wait_for(queries::queries(&server()?, args)),
         Command::Dead(command) => wait_for(dead::dead(&server()?, command)),
+        Command::Scale(args) => wait_for(operate::scale(&server()?, args)),
+        Command::Restart(args) => wait_for(operate::restart(&server()?, args)),
+        Command::Evict(args) => wait_for(operate::evict(&server()?, args)),
+        Command::Drain(args) => wait_for(operate::drain(&server()?, args)),
+        Command::Resume(args) => wait_for(operate::resume(&server()?, args)),
+        Command::Reload(args) => wait_for(reload::reload(&server()?, args)),
+        Command::Events(args) => wait_for(pool_events::events(&server()?, args)),
         Command::Config(ConfigCommand::Check { file }) => config::check(file),
         Command::Config(ConfigCommand::Show(place)) => config::show(place),
         Command::Config(ConfigCommand::Example) => config::example(),

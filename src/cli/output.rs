@@ -15,9 +15,10 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const BUSY: Style = AnsiColor::Yellow.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
-/// Writes text for a person. Colours reach a terminal only, and not if `NO_COLOR` is set.
+/// Writes text for a person, at once. Colours reach a terminal only, and not if `NO_COLOR` is set.
 pub(super) fn text(text: &str) -> Result<(), Failure> {
-    anstream::stdout().write_all(text.as_bytes()).map_err(Failure::Output)
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
 }
 
 /// Writes one line of data as it is, at once.

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     api::client::DEFAULT_ENDPOINT,
     config::{Config, Overrides},
+    pool::Reloader,
     server::{Addresses, Server},
 };
 
@@ -30,21 +31,22 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     let overrides = Overrides { listen: args.listen, http: args.http };
-    let (config, origin) = config::load(args.place, &overrides)?;
+    let (config, origin) = config::load(args.place.clone(), &overrides)?;
+    let reloader = config::reloader(args.place, overrides);
     let usual = if io::stderr().is_terminal() { LogFormat::Human } else { LogFormat::Json };
     let format = args.log_format.unwrap_or(usual);
     let _log = start_log(&args.log, format)?;
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::system)?;
-    let ended = runtime.block_on(run(config, &origin, format));
+    let ended = runtime.block_on(run(config, reloader, &origin, format));
     runtime.shutdown_timeout(LAST_WAIT);
     ended.map(ExitCode::from)
 }
 
-async fn run(config: Config, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
+async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
     // By this name it is found even after the file was replaced or removed.
     let launcher = "/proc/self/exe".into();
-    let server = Server::bind(config, launcher).await.map_err(Failure::system)?;
+    let server = Server::bind(config, launcher, reloader).await.map_err(Failure::system)?;
     let greeting = Greeting { program: &program(), origin, kinds: &kinds, addresses: server.addresses() };
     match format {
         LogFormat::Human => output::words(&greeting.text()),

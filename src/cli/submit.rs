@@ -41,6 +41,8 @@ pub(super) fn query(args: QueryArgs) -> Result<Query, Failure> {
         timeout: args.timeout.and_then(|timeout| timeout.try_into().ok()),
         queue_timeout: args.queue_timeout.and_then(|timeout| timeout.try_into().ok()),
         session_id: args.session.unwrap_or_default(),
+        capabilities: args.capability,
+        reject_if_busy: args.reject_if_busy,
     })
 }
 

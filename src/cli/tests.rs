@@ -4,6 +4,7 @@ mod arguments;
 mod dead;
 mod events;
 mod exits;
+mod operate;
 mod tables;
 
 /// As a file or a pipe gets it.

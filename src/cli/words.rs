@@ -6,7 +6,9 @@ use anstyle::Style;
 use prost_types::Timestamp;
 
 use super::output::{BAD, BUSY, GOOD};
-use crate::api::proto::{CancelFound, DeathCause, ErrorReason, QueryState, RejectReason, Rung, WorkerState};
+use crate::api::proto::{
+    CancelFound, CircuitState, ConfigEffect, DeathCause, ErrorReason, QueryState, RejectReason, Rung, WorkerState,
+};
 
 /// A later server may know what this command does not.
 const UNKNOWN: &str = "unknown";
@@ -29,6 +31,8 @@ names! {
     error_reason: ErrorReason, "ERROR_REASON_";
     reject_reason: RejectReason, "REJECT_REASON_";
     cancel_found: CancelFound, "CANCEL_FOUND_";
+    circuit_state: CircuitState, "CIRCUIT_STATE_";
+    config_effect: ConfigEffect, "CONFIG_EFFECT_";
 }
 
 /// `QUERY_STATE_RETRY_PENDING` is `retry_pending` wherever a person reads it.

@@ -71,8 +71,8 @@ pub(super) fn render(workers: &[Worker]) -> String {
     for worker in workers {
         table.row([
             Cell::from(worker.worker_id),
-            Cell::from(&worker.kind),
-            Cell::styled(words::worker_state(worker.state), words::worker_style(worker.state)),
+            Cell::from(bound(worker)),
+            Cell::styled(state(worker), words::worker_style(worker.state)),
             Cell::from(words::number(worker.pid)),
             Cell::from(words::rough(words::duration(worker.uptime.as_ref()))),
             Cell::from(worker.queries_processed),
@@ -82,6 +82,20 @@ pub(super) fn render(workers: &[Worker]) -> String {
         ]);
     }
     table.render()
+}
+
+/// As `agent`, or `agent [repo-7]` for one that is bound to a key.
+fn bound(worker: &Worker) -> String {
+    match worker.key.as_str() {
+        "" => worker.kind.clone(),
+        key => format!("{} [{key}]", worker.kind),
+    }
+}
+
+/// As `ready`, or `ready (drained)`.
+fn state(worker: &Worker) -> String {
+    let state = words::worker_state(worker.state);
+    if worker.drained { state + " (drained)" } else { state }
 }
 
 pub(super) fn render_one(response: &GetWorkerResponse) -> String {
@@ -104,13 +118,15 @@ fn worker(worker: &Worker) -> String {
     properties(&[
         ("worker", worker.worker_id.to_string()),
         ("kind", worker.kind.clone()),
-        ("state", words::worker_state(worker.state)),
+        ("key", worker.key.clone()),
+        ("state", state(worker)),
         ("pid", words::number(worker.pid)),
         ("query", worker.query_id.clone()),
         ("queries", worker.queries_processed.to_string()),
         ("started", words::time(worker.started_at.as_ref())),
         ("uptime", words::rough(words::duration(worker.uptime.as_ref()))),
         ("last heard", last_heard.unwrap_or_default()),
+        ("reserved", words::size(worker.reserved_memory_bytes)),
         ("rss", words::size(worker.rss_bytes)),
         ("peak rss", words::size(worker.peak_rss_bytes)),
         ("cpu", percent(words::cpu(worker.cpu_percent, worker.rss_bytes))),

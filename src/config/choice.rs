@@ -1,6 +1,6 @@
 //! Keys whose value is one of a few words: how these are read, and how they are written.
 
-use super::model::{Overflow, Transport};
+use super::model::{Affinity, Balance, Eviction, Overflow, Transport};
 use super::problem::Problem;
 use super::suggest::quote;
 use super::tree::{Node, Value};
@@ -10,6 +10,26 @@ pub(super) const TRANSPORTS: Choice<Transport> =
 
 pub(super) const OVERFLOWS: Choice<Overflow> =
     Choice { words: &[("gap", Overflow::Gap), ("stall", Overflow::Stall), ("fail", Overflow::Fail)] };
+
+pub(super) const EVICTIONS: Choice<Eviction> = Choice {
+    words: &[
+        ("lru", Eviction::Lru),
+        ("oldest", Eviction::Oldest),
+        ("least_used", Eviction::LeastUsed),
+        ("largest", Eviction::Largest),
+    ],
+};
+
+pub(super) const AFFINITIES: Choice<Affinity> =
+    Choice { words: &[("off", Affinity::Off), ("prefer", Affinity::Prefer), ("strict", Affinity::Strict)] };
+
+pub(super) const BALANCES: Choice<Balance> = Choice {
+    words: &[
+        ("round_robin", Balance::RoundRobin),
+        ("least_loaded", Balance::LeastLoaded),
+        ("most_recent", Balance::MostRecent),
+    ],
+};
 
 /// The model has no such type: there the number of attempts goes with the strategy that has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

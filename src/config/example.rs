@@ -18,6 +18,7 @@ const AGENT: &[(&str, &str)] = &[
     ("command", r#"["node", "agent.js"]"#),
     ("types", r#"["chat"]"#),
     ("max", "8"),
+    ("keyed", "true"),
     ("pass_env", r#"["AGENT_API_KEY"]"#),
     ("timeout", r#""30m""#),
 ];
@@ -27,6 +28,7 @@ const AGENT: &[(&str, &str)] = &[
 pub fn example() -> String {
     let mut page = Page::default();
     page.comment(INTRODUCTION);
+    page.comment(keys::LEGEND);
     for section in Section::ALL {
         let (header, set) = match section {
             Section::RecoveryType => ("recovery.types.embed", EMBED_RECOVERY),
@@ -48,7 +50,7 @@ pub fn example() -> String {
 
 fn entry(page: &mut Page, key: &Key, set: Option<&str>) {
     page.line("");
-    page.comment(key.doc);
+    page.comment(&key.explanation());
     match (set, key.default) {
         (Some(value), _) => page.set(key.name, value),
         (None, Fallback::Value(text) | Fallback::Dependent(text) | Fallback::Unset(text)) => page.unset(key.name, text),

@@ -4,15 +4,18 @@
 //! that ties two values together has been checked. Whoever made mistakes is told all of them at
 //! once, each with its place.
 //!
-//! Each key stands once in the table in `keys.rs`, its default beside the reason for it. Reading,
+//! Each key stands once in the table in `keys/`, its default beside the reason for it. Reading,
 //! showing, the names of the environment variables and the commented example file all come from
 //! that table.
 
+mod budget;
+mod changes;
 mod choice;
 mod environment;
 mod error;
 mod example;
 mod keys;
+mod kind;
 mod kinds;
 mod layers;
 mod load;
@@ -31,13 +34,14 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{Change, Changes, Effect, changes};
 pub use environment::worker_environment;
 pub use error::{ConfigErrors, Mistake, Place};
 pub use example::example;
 pub use load::{Overrides, Source, environment};
 pub use model::{
-    BASE_ENVIRONMENT, Config, DeadLettersConfig, KindConfig, Listen, Overflow, PoolConfig, QueueConfig, Recovery,
-    RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Transport,
+    Affinity, BASE_ENVIRONMENT, Balance, Config, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, PoolConfig,
+    QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Transport,
 };
 pub use problem::{Hint, Problem};
 pub use show::show;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub const BASE_ENVIRONMENT: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
 /// Everything that can be configured. What each value means and why its default is what it is
-/// stands in `keys.rs`.
+/// stands in `keys/`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     pub server: ServerConfig,
@@ -43,6 +43,11 @@ pub struct ServerConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
     pub max_workers: NonZeroUsize,
+    /// In bytes; `None` for no bound. With one, every kind has its `memory`.
+    pub memory_budget: Option<u64>,
+    pub eviction: Eviction,
+    /// Over all kinds.
+    pub max_starting: NonZeroUsize,
     pub drain_timeout: Duration,
     /// Absolute; `None` for the system's temporary directory.
     pub socket_dir: Option<PathBuf>,
@@ -51,6 +56,12 @@ pub struct PoolConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueConfig {
     pub max_queries: NonZeroUsize,
+    /// `None` when switched off.
+    pub aging: Option<Duration>,
+    /// `None` for no bound.
+    pub max_queries_per_owner: Option<NonZeroUsize>,
+    /// `None` for no bound.
+    pub max_running_per_owner: Option<NonZeroUsize>,
 }
 
 /// What happens to a query whose worker died under it.
@@ -114,9 +125,34 @@ pub struct KindConfig {
     pub command: Vec<String>,
     /// No other kind serves any of these.
     pub types: Vec<String>,
+    /// No duplicates.
+    pub capabilities: Vec<String>,
     /// At most `max`; over all kinds the sum is at most the pool's `max_workers`.
     pub min: usize,
     pub max: NonZeroUsize,
+    /// Whether a worker is bound to one key for its life.
+    pub keyed: bool,
+    /// Always strict if `keyed`.
+    pub affinity: Affinity,
+    pub balance: Balance,
+    /// In bytes; `None` only if the pool has no `memory_budget`.
+    pub memory: Option<u64>,
+    /// In bytes; less than `memory_limit`.
+    pub memory_soft: Option<u64>,
+    /// In bytes.
+    pub memory_limit: Option<u64>,
+    /// `None` when switched off.
+    pub idle_ttl: Option<Duration>,
+    /// Not yet lowered at random, as it is for each worker.
+    pub max_queries: Option<NonZeroU64>,
+    /// Likewise.
+    pub max_age: Option<Duration>,
+    pub scale_up_after: Duration,
+    /// At least 1.
+    pub scale_up_depth: usize,
+    pub scale_up_step: NonZeroUsize,
+    pub scale_down_after: Duration,
+    pub scale_down_step: NonZeroUsize,
     /// Absolute; `None` for the server's own working directory.
     pub dir: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
@@ -169,4 +205,54 @@ pub enum Overflow {
     Stall,
     /// The query ends in an error.
     Fail,
+}
+
+/// Which worker without a query makes room for one that is needed more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// The one unused for the longest time.
+    Lru,
+    /// The one that started first.
+    Oldest,
+    /// The one that has run the fewest queries.
+    LeastUsed,
+    /// The one that takes the most memory.
+    Largest,
+}
+
+impl Eviction {
+    pub const ALL: [Self; 4] = [Self::Lru, Self::Oldest, Self::LeastUsed, Self::Largest];
+
+    /// The word for it in the configuration and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Oldest => "oldest",
+            Self::LeastUsed => "least_used",
+            Self::Largest => "largest",
+        }
+    }
+}
+
+/// What it means for a query with a key or a session that a worker served the same before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    /// Nothing.
+    Off,
+    /// The query goes to that worker if it is free, else to any.
+    Prefer,
+    /// The query waits for that worker as long as it lives.
+    Strict,
+}
+
+/// Which of several free workers gets a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    /// Each in turn.
+    RoundRobin,
+    /// The one that has run the fewest queries.
+    LeastLoaded,
+    /// The one that was used last.
+    MostRecent,
 }

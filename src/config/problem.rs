@@ -55,6 +55,8 @@ pub enum Problem {
     NotAChoice { text: String, choices: String },
     #[error("must be one of {choices}, not {got}")]
     NotAWord { choices: String, got: &'static str },
+    #[error("{text} means nothing here: write \"{write}\"")]
+    OtherWord { text: String, write: &'static str },
     #[error("{text} is not a Unix user name")]
     NotAUser { text: String },
     #[error("{text} is not a variable's name: it must not be empty or hold `=` or a NUL character")]
@@ -66,6 +68,10 @@ pub enum Problem {
     Nul,
     #[error("must be from {least} to {most}, but is {got}")]
     OutOfRange { least: String, most: String, got: String },
+    #[error("{text} is {bytes} bytes long; at most {most} are allowed")]
+    TooLong { text: String, bytes: usize, most: usize },
+    #[error("lists {got}; at most {most} are allowed")]
+    TooMany { got: usize, most: usize },
     #[error("{path} is {bytes} bytes long; at most {most} {reason}")]
     PathTooLong { path: String, bytes: usize, most: usize, reason: &'static str },
 
@@ -83,8 +89,25 @@ pub enum Problem {
     UnservedType { served: String },
     #[error("has no effect while `strategy` is \"reject\": write strategy = \"retry\", or remove `attempts`")]
     UnusedAttempts,
+    #[error("is \"{text}\", but a keyed kind is always \"strict\": remove `affinity`, or `keyed`")]
+    KeyedAffinity { text: &'static str },
     #[error("the kinds' `min` add up to {sum} ({parts}), more than pool.max_workers, which is {limit}")]
     MinSum { sum: usize, parts: String, limit: usize },
+    #[error(
+        "is required, because pool.memory_budget is {budget}: write what one worker needs, like \
+         memory = \"512MiB\", or remove the budget"
+    )]
+    MemoryMissing { budget: String },
+    #[error(
+        "one worker needs {memory}, more than pool.memory_budget, which is {budget}, so none could \
+         ever start: lower `memory`, or raise the budget"
+    )]
+    OverBudget { memory: String, budget: String },
+    #[error(
+        "the kinds' `min` workers need {sum} together ({parts}), more than pool.memory_budget, which \
+         is {budget}: lower `min` or `memory`, or raise the budget"
+    )]
+    MemorySum { sum: String, parts: String, budget: String },
     #[error("names that start with REMUDA_ are set by remuda itself")]
     ReservedVariable,
 }

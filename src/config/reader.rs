@@ -85,6 +85,10 @@ impl<'a> SectionReader<'a> {
         self.mistakes.add(place, self.path_of(key), problem);
     }
 
+    pub(super) fn mistake_in(&mut self, item: &Item, problem: Problem) {
+        self.mistakes.add(&item.place, &item.path, problem);
+    }
+
     /// Whether the key is written, rightly or not.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.node(key).is_some()
@@ -111,17 +115,24 @@ impl<'a> SectionReader<'a> {
         if !self.has(key) {
             self.report_missing(key);
         }
-        self.read_optional(key, parse)
+        self.read_optional(key, parse).value
     }
 
     /// A key that may be left unset.
-    pub(super) fn read_optional<T>(&mut self, key: &Key, parse: impl Fn(&Node) -> Result<T, Problem>) -> Option<T> {
-        let node = self.node(key)?;
+    pub(super) fn read_optional<T>(
+        &mut self,
+        key: &Key,
+        parse: impl Fn(&Node) -> Result<T, Problem>,
+    ) -> Setting<Option<T>> {
+        let unset = |origin| Setting { value: None, origin };
+        let Some(node) = self.node(key) else {
+            return unset(Origin::Default);
+        };
         match parse(node) {
-            Ok(value) => Some(value),
+            Ok(value) => Setting { value: Some(value), origin: Origin::Written(node.place.clone()) },
             Err(problem) => {
                 self.mistake(key, &node.place, problem);
-                None
+                unset(Origin::Mistaken)
             }
         }
     }

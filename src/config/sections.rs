@@ -3,21 +3,23 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use super::choice::OVERFLOWS;
+use super::choice::{EVICTIONS, OVERFLOWS};
 use super::error::{Mistakes, Place};
 use super::keys;
+use super::kinds::{self, Room};
 use super::model::{
     Config, DeadLettersConfig, Listen, PoolConfig, QueueConfig, ResultsConfig, RetryConfig, ServerConfig,
 };
 use super::problem::Problem;
 use super::reader::{Origin, SectionReader, Setting};
+use super::recovery;
 use super::section::Section;
 use super::suggest::{segment, unknown_section};
 use super::tree::{Field, Table, Value};
 use super::values::{
-    ANY_DURATION, SOME_DURATION, count, duration, http, listen, path, positive, short_path, show_duration, size,
+    ANY_DURATION, SOME_DURATION, count, duration, http, listen, or_none, or_off, path, positive, short_path,
+    show_duration, size,
 };
-use super::{kinds, recovery};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -27,11 +29,13 @@ const GIB: u64 = 1 << 30;
 /// hand.
 pub(super) const MOST_THINGS: usize = 1_000_000;
 /// Bounds of what is only counted, not kept open.
-const MOST_RECORDS: usize = 1_000_000_000;
+pub(super) const MOST_RECORDS: usize = 1_000_000_000;
 /// Nobody waits for more runs of one query; a larger number is meant to be without end.
 pub(super) const MOST_ATTEMPTS: u32 = 100;
 /// gRPC counts a message's bytes in 32 bits, and many clients in a signed number.
 pub(super) const MESSAGE_SIZES: std::ops::RangeInclusive<u64> = KIB..=GIB;
+/// No process needs less than a MiB, and no machine has more than 64 TiB.
+pub(super) const MEMORY_SIZES: std::ops::RangeInclusive<u64> = MIB..=64 * 1024 * GIB;
 /// What the pool appends to `socket_dir` must fit in the rest of the 108 bytes.
 const MOST_SOCKET_DIR: usize = 60;
 
@@ -49,13 +53,12 @@ pub(super) struct Input<'a> {
 pub(super) fn read(input: &Input<'_>, mistakes: &mut Mistakes) -> Config {
     report_unknown_sections(input.tree, mistakes);
     let server = server(open(input, Section::Server, mistakes));
-    let (pool, max_workers) = pool(open(input, Section::Pool, mistakes), input);
+    let (pool, room) = pool(open(input, Section::Pool, mistakes), input);
     let queue = queue(open(input, Section::Queue, mistakes));
     let retry = retry(open(input, Section::Retry, mistakes));
     let dead_letters = dead_letters(open(input, Section::DeadLetters, mistakes));
     let results = results(open(input, Section::Results, mistakes));
-    let limit = max_workers.valid().map(|limit| limit.get());
-    let kinds = kinds::read(input, limit, mistakes);
+    let kinds = kinds::read(input, &room, mistakes);
     let recovery = recovery::read(input, kinds.served_types.as_ref(), mistakes);
     Config { server, pool, queue, recovery, retry, dead_letters, results, kinds: kinds.configs }
 }
@@ -127,19 +130,26 @@ fn report_same_address(
     }
 }
 
-fn pool(mut section: SectionReader<'_>, input: &Input<'_>) -> (PoolConfig, Setting<std::num::NonZeroUsize>) {
+fn pool(mut section: SectionReader<'_>, input: &Input<'_>) -> (PoolConfig, Room) {
     let max_workers = section.read(&keys::MAX_WORKERS, positive(MOST_THINGS));
+    let memory_budget = section.read(&keys::MEMORY_BUDGET, or_none(size(MEMORY_SIZES))).value;
     let socket_dir = section.read_optional(&keys::SOCKET_DIR, |node| {
         let dir = path(input.base)(node)?;
         short_socket_dir(&dir).map(|()| dir)
     });
+    let socket_dir = socket_dir.value;
     report_long_temporary(&mut section, input);
     let config = PoolConfig {
         max_workers: max_workers.value,
+        memory_budget,
+        eviction: section.read(&keys::EVICTION, |node| EVICTIONS.parse(node)).value,
+        max_starting: section.read(&keys::MAX_STARTING, positive(MOST_THINGS)).value,
         drain_timeout: section.read(&keys::DRAIN_TIMEOUT, duration(ANY_DURATION)).value,
         socket_dir,
     };
-    (config, max_workers)
+    // A mistaken budget reads as none, so the kinds are not held to it.
+    let room = Room { workers: max_workers.valid().map(|most| most.get()), memory: memory_budget };
+    (config, room)
 }
 
 /// Without `socket_dir` the sockets go to the temporary directory, whose name can be too long as
@@ -159,7 +169,12 @@ fn short_socket_dir(dir: &Path) -> Result<(), Problem> {
 }
 
 fn queue(mut section: SectionReader<'_>) -> QueueConfig {
-    QueueConfig { max_queries: section.read(&keys::MAX_QUERIES, positive(MOST_RECORDS)).value }
+    QueueConfig {
+        max_queries: section.read(&keys::MAX_QUERIES, positive(MOST_RECORDS)).value,
+        aging: section.read(&keys::AGING, or_off(duration(SOME_DURATION))).value,
+        max_queries_per_owner: section.read(&keys::MAX_QUERIES_PER_OWNER, or_none(positive(MOST_RECORDS))).value,
+        max_running_per_owner: section.read(&keys::MAX_RUNNING_PER_OWNER, or_none(positive(MOST_THINGS))).value,
+    }
 }
 
 fn retry(mut section: SectionReader<'_>) -> RetryConfig {

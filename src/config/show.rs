@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use super::choice::{OVERFLOWS, STRATEGIES, Strategy, TRANSPORTS};
+use super::choice::{AFFINITIES, BALANCES, EVICTIONS, OVERFLOWS, STRATEGIES, Strategy, TRANSPORTS};
 use super::keys::{self, Fallback, Key};
 use super::model::{
     Config, DeadLettersConfig, KindConfig, PoolConfig, QueueConfig, Recovery, ResultsConfig, RetryConfig, ServerConfig,
@@ -15,7 +15,7 @@ use super::section::Section;
 use super::values::{show_duration, show_listen, show_size};
 
 /// A key and its value in TOML; `None` if it is unset.
-type Entry = (&'static Key, Option<String>);
+pub(super) type Entry = (&'static Key, Option<String>);
 
 /// The configuration in effect, as TOML that loads to the same again, each key with what it means.
 /// It holds the kinds' `env` in full, secrets and all.
@@ -23,6 +23,7 @@ type Entry = (&'static Key, Option<String>);
 pub fn show(config: &Config) -> String {
     let mut page = Page::default();
     page.comment("The configuration in effect, with the kinds' variables in full.");
+    page.comment(keys::LEGEND);
     for section in Section::ALL {
         // What the keys mean is told once.
         for (index, (header, entries)) in written(section, config).iter().enumerate() {
@@ -39,7 +40,7 @@ pub fn show(config: &Config) -> String {
 }
 
 /// The header and the entries of `section`; of one that there is for each NAME, those of each.
-fn written(section: Section, config: &Config) -> Vec<(String, Vec<Entry>)> {
+pub(super) fn written(section: Section, config: &Config) -> Vec<(String, Vec<Entry>)> {
     let one = |entries| vec![(section.header().to_owned(), entries)];
     match section {
         Section::Server => one(server(&config.server)),
@@ -58,7 +59,7 @@ fn written(section: Section, config: &Config) -> Vec<(String, Vec<Entry>)> {
         Section::Results => one(results(&config.results)),
         Section::Kind => {
             let kinds = config.kinds.iter();
-            kinds.map(|config| (format!("kinds.{}", config.name), kind(config))).collect()
+            kinds.map(|config| (format!("kinds.{}", config.name), written_kind(config))).collect()
         }
     }
 }
@@ -66,7 +67,7 @@ fn written(section: Section, config: &Config) -> Vec<(String, Vec<Entry>)> {
 fn explained(page: &mut Page, entries: &[Entry]) {
     for entry in entries {
         page.line("");
-        page.comment(entry.0.doc);
+        page.comment(&entry.0.explanation());
         plain(page, std::slice::from_ref(entry));
     }
 }
@@ -102,13 +103,21 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
 fn pool(config: &PoolConfig) -> Vec<Entry> {
     vec![
         set(&keys::MAX_WORKERS, count(config.max_workers)),
+        set(&keys::MEMORY_BUDGET, or_word("none", config.memory_budget.map(size))),
+        set(&keys::EVICTION, string(EVICTIONS.word(config.eviction))),
+        set(&keys::MAX_STARTING, count(config.max_starting)),
         set(&keys::DRAIN_TIMEOUT, duration(config.drain_timeout)),
         (&keys::SOCKET_DIR, path(config.socket_dir.as_deref())),
     ]
 }
 
 fn queue(config: &QueueConfig) -> Vec<Entry> {
-    vec![set(&keys::MAX_QUERIES, count(config.max_queries))]
+    vec![
+        set(&keys::MAX_QUERIES, count(config.max_queries)),
+        set(&keys::AGING, or_word("off", config.aging.map(duration))),
+        set(&keys::MAX_QUERIES_PER_OWNER, or_word("none", config.max_queries_per_owner.map(count))),
+        set(&keys::MAX_RUNNING_PER_OWNER, or_word("none", config.max_running_per_owner.map(count))),
+    ]
 }
 
 fn recovery([strategy, attempts]: [&'static Key; 2], config: Recovery) -> Vec<Entry> {
@@ -142,12 +151,15 @@ fn results(config: &ResultsConfig) -> Vec<Entry> {
     ]
 }
 
-fn kind(config: &KindConfig) -> Vec<Entry> {
+/// The entries of one kind.
+pub(super) fn written_kind(config: &KindConfig) -> Vec<Entry> {
+    use keys::kind as keys;
     let env = config.env.clone().into_iter();
     let env = env.map(|(name, value)| (name, value.into())).collect();
     vec![
         set(&keys::COMMAND, strings(&config.command)),
         set(&keys::TYPES, strings(&config.types)),
+        set(&keys::CAPABILITIES, strings(&config.capabilities)),
         set(&keys::MIN, count(config.min)),
         set(&keys::MAX, count(config.max)),
         (&keys::DIR, path(config.dir.as_deref())),
@@ -155,10 +167,24 @@ fn kind(config: &KindConfig) -> Vec<Entry> {
         set(&keys::PASS_ENV, strings(&config.pass_env)),
         (&keys::USER, config.user.as_deref().map(string)),
         set(&keys::TRANSPORT, string(TRANSPORTS.word(config.transport))),
+        set(&keys::KEYED, config.keyed.to_string()),
+        set(&keys::AFFINITY, string(AFFINITIES.word(config.affinity))),
+        set(&keys::BALANCE, string(BALANCES.word(config.balance))),
+        (&keys::MEMORY, config.memory.map(size)),
+        set(&keys::MEMORY_SOFT, or_word("none", config.memory_soft.map(size))),
+        set(&keys::MEMORY_LIMIT, or_word("none", config.memory_limit.map(size))),
+        set(&keys::IDLE_TTL, or_word("none", config.idle_ttl.map(duration))),
+        set(&keys::MAX_QUERIES, or_word("none", config.max_queries.map(count))),
+        set(&keys::MAX_AGE, or_word("none", config.max_age.map(duration))),
+        set(&keys::SCALE_UP_AFTER, duration(config.scale_up_after)),
+        set(&keys::SCALE_UP_DEPTH, count(config.scale_up_depth)),
+        set(&keys::SCALE_UP_STEP, count(config.scale_up_step)),
+        set(&keys::SCALE_DOWN_AFTER, duration(config.scale_down_after)),
+        set(&keys::SCALE_DOWN_STEP, count(config.scale_down_step)),
         set(&keys::START_TIMEOUT, duration(config.start_timeout)),
         set(&keys::CONNECT_TIMEOUT, duration(config.connect_timeout)),
-        set(&keys::TIMEOUT, duration_or_none(config.timeout)),
-        set(&keys::QUEUE_TIMEOUT, duration_or_none(config.queue_timeout)),
+        set(&keys::TIMEOUT, or_word("none", config.timeout.map(duration))),
+        set(&keys::QUEUE_TIMEOUT, or_word("none", config.queue_timeout.map(duration))),
         set(&keys::CANCEL_GRACE, duration(config.cancel_grace)),
         set(&keys::TERM_GRACE, duration(config.term_grace)),
         set(&keys::IDLE_AFTER, duration(config.idle_after)),
@@ -181,8 +207,8 @@ fn string(text: impl Into<String>) -> String {
     toml::Value::String(text.into()).to_string()
 }
 
-/// A name as a part of a header. The quotes of a value would not do: those may span lines.
-fn bare_or_quoted(name: &str) -> String {
+/// A name as a part of a header or a path. The quotes of a value would not do: those may span lines.
+pub(super) fn bare_or_quoted(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(bare) {
         return name.to_owned();
@@ -209,8 +235,9 @@ fn duration(duration: Duration) -> String {
     string(show_duration(duration))
 }
 
-fn duration_or_none(time: Option<Duration>) -> String {
-    time.map_or_else(|| string("none"), duration)
+/// A value in TOML, or the word for none.
+fn or_word(word: &str, value: Option<String>) -> String {
+    value.unwrap_or_else(|| string(word))
 }
 
 fn size(bytes: u64) -> String {

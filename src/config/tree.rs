@@ -13,12 +13,13 @@ pub(super) struct Node {
     pub(super) value: Value,
 }
 
-/// A TOML value. No key takes a float, a boolean or a date, so those are only known by name.
+/// A TOML value. No key takes a float or a date, so those are only known by name.
 #[derive(Debug)]
 pub(super) enum Value {
     Text(String),
     /// `None` if it does not fit 64 bits.
     Integer(Option<i64>),
+    Boolean(bool),
     Other(&'static str),
     Array(Vec<Node>),
     Table(Table),
@@ -30,6 +31,7 @@ impl Value {
         match self {
             Self::Text(_) => "a string",
             Self::Integer(_) => "a number",
+            Self::Boolean(_) => "a boolean",
             Self::Other(name) => name,
             Self::Array(_) => "an array",
             Self::Table(_) => "a table",
@@ -115,7 +117,7 @@ fn node(value: Spanned<DeValue<'_>>, place_of: &dyn Fn(usize) -> Place) -> Node 
         DeValue::String(text) => Value::Text(text.into_owned()),
         DeValue::Integer(number) => Value::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok()),
         DeValue::Float(_) => Value::Other("a fraction"),
-        DeValue::Boolean(_) => Value::Other("a boolean"),
+        DeValue::Boolean(value) => Value::Boolean(value),
         DeValue::Datetime(_) => Value::Other("a date or time"),
         DeValue::Array(items) => Value::Array(items.into_iter().map(|item| node(item, place_of)).collect()),
         DeValue::Table(fields) => Value::Table(table(fields, place_of)),

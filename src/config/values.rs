@@ -73,6 +73,14 @@ fn check_argument(text: &str) -> Result<(), Problem> {
     if text.contains('\0') { Err(Problem::Nul) } else { Ok(()) }
 }
 
+/// Yes or no.
+pub(super) fn boolean(node: &Node) -> Result<bool, Problem> {
+    match node.value {
+        Value::Boolean(value) => Ok(value),
+        _ => Err(wrong_type(node, "true or false, without quotes")),
+    }
+}
+
 /// A whole number in `range`.
 pub(super) fn count<T>(range: RangeInclusive<T>) -> impl Fn(&Node) -> Result<T, Problem>
 where
@@ -118,11 +126,27 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> impl Fn(&Node) -> Res
     }
 }
 
-/// A time that there must be, or "none".
-pub(super) fn duration_or_none(node: &Node) -> Result<Option<Duration>, Problem> {
-    match &node.value {
-        Value::Text(text) if text == "none" => Ok(None),
-        _ => duration(SOME_DURATION)(node).map(Some),
+/// What `parse` reads, or "none".
+pub(super) fn or_none<T>(parse: impl Fn(&Node) -> Result<T, Problem>) -> impl Fn(&Node) -> Result<Option<T>, Problem> {
+    or_word("none", parse)
+}
+
+/// What `parse` reads, or "off".
+pub(super) fn or_off<T>(parse: impl Fn(&Node) -> Result<T, Problem>) -> impl Fn(&Node) -> Result<Option<T>, Problem> {
+    or_word("off", parse)
+}
+
+fn or_word<T>(
+    word: &'static str,
+    parse: impl Fn(&Node) -> Result<T, Problem>,
+) -> impl Fn(&Node) -> Result<Option<T>, Problem> {
+    move |node| match &node.value {
+        Value::Text(text) if text == word => Ok(None),
+        // A bound is lifted and a thing is switched off; whoever mixes the two up should not have to search.
+        Value::Text(text) if text == "none" || text == "off" => {
+            Err(Problem::OtherWord { text: quote(text), write: word })
+        }
+        _ => parse(node).map(Some),
     }
 }
 

@@ -30,10 +30,14 @@ pub enum DeathCause {
     Evicted,
     Reloaded,
     Shutdown,
+    /// It used more memory than it should keep.
+    RecycledMemory,
+    /// Someone asked for it to be replaced.
+    Restarted,
 }
 
 impl DeathCause {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Crash,
         Self::OomKernel,
         Self::OomLimit,
@@ -51,6 +55,8 @@ impl DeathCause {
         Self::Evicted,
         Self::Reloaded,
         Self::Shutdown,
+        Self::RecycledMemory,
+        Self::Restarted,
     ];
 
     #[must_use]
@@ -73,6 +79,8 @@ impl DeathCause {
             Self::Evicted => "evicted",
             Self::Reloaded => "reloaded",
             Self::Shutdown => "shutdown",
+            Self::RecycledMemory => "recycled_memory",
+            Self::Restarted => "restarted",
         }
     }
 
@@ -96,7 +104,9 @@ impl DeathCause {
             | Self::ScaledDown
             | Self::Evicted
             | Self::Reloaded
-            | Self::Shutdown => false,
+            | Self::Shutdown
+            | Self::RecycledMemory
+            | Self::Restarted => false,
         }
     }
 }

@@ -87,6 +87,10 @@ pub enum RejectReason {
     Shutdown,
     /// The kind's workers do not start.
     CircuitOpen,
+    /// No worker was ready, and the query asked not to wait.
+    Busy,
+    /// Pushed out of a full queue by a more urgent query.
+    Shed,
 }
 
 /// The rung of the stop ladder that made a worker let go of its query.

@@ -21,4 +21,8 @@ pub struct QuerySpec {
     pub session_id: Option<Box<str>>,
     /// What happens if the worker dies under it; the configuration decides where it is absent.
     pub recovery: Option<Recovery>,
+    /// What its worker must be able to do.
+    pub capabilities: Box<[Box<str>]>,
+    /// Ends at once, rather than wait, if no worker is ready.
+    pub reject_if_busy: bool,
 }

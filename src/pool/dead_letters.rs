@@ -25,9 +25,7 @@ impl Pool {
     pub async fn requeue(&self, selection: Selection) -> Result<Vec<(QueryId, QueryId)>, DeadLetterError> {
         let mut requeued = Vec::new();
         let outcome = self.requeue_each(selection, &mut requeued).await;
-        for kind in 0..self.inner.kinds.len() {
-            self.inner.dispatch(kind).await;
-        }
+        self.inner.dispatch_all().await;
         outcome.map(|()| requeued)
     }
 

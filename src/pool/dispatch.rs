@@ -3,10 +3,12 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use async_trait::async_trait;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
-    broker::{Claimant, Ending, Lease, Output},
+    broker::{Claim, Claimant, Ending, Lease, Output, Scope},
+    config::{Affinity, Config},
+    events::What,
     model::{DeathCause, FailureReason, Outcome},
     state::PoolLifecycle,
     worker::{Conclusion, Host, PoolWorker, StopMode},
@@ -14,47 +16,87 @@ use crate::{
 
 use super::{
     Inner,
+    kinds::{Kind, session_lane},
     recovery::{self, Rules},
+    worker_data::Reservation,
 };
 
 impl Inner {
     /// Starts waiting queries of a kind for as long as there are ready workers. Whoever makes a query wait or a
     /// worker ready calls this; no task stands in between.
-    pub(super) async fn dispatch(&self, kind: usize) {
-        let name = &self.kinds[kind].config.name;
-        while self.broker.waiting(name) > 0 {
-            let Some(reservation) = self.data.reserve_ready_worker(kind) else {
+    pub(super) async fn dispatch(&self, kind: &Kind) {
+        while self.broker.open(&kind.name) > 0 {
+            let Some(reservation) = self.data.reserve_ready_worker(kind.slot, kind.config().balance) else {
                 self.nudge.notify_one();
                 return;
             };
-            let worker = reservation.worker.clone();
-            let claimed = self.broker.claim(Claimant { kind: name, worker: worker.id }).await;
-            let Some(claim) = claimed.unwrap_or_else(|error| {
-                warn!(%error, "cannot fetch a query");
-                None
-            }) else {
-                // Someone else was faster. A query that arrived while the worker was reserved has found no ready
-                // worker, so the supervisor looks again once it is given back.
-                drop(reservation);
-                self.nudge.notify_one();
+            if !self.hand_over(kind, reservation, Scope::Open).await {
                 return;
-            };
-            let started = worker.start_task(claim);
-            // Either way the worker is not free: it has its query, or it is on its way out.
-            reservation.used();
-            if let Err(claim) = started {
-                // The worker was stopped or died in between. The query goes back; nobody has seen it.
-                claim.lease.release().await;
             }
         }
     }
 
+    /// Gives just this worker its next query, if it is free and one waits that it may have.
+    pub(super) async fn dispatch_to(&self, kind: &Kind, worker: &Arc<PoolWorker>) {
+        let Some(reservation) = self.data.reserve_worker(worker, kind.config().balance) else { return };
+        let scope = if worker.key().is_some() { Scope::Held } else { Scope::Open };
+        self.hand_over(kind, reservation, scope).await;
+    }
+
+    /// Claims a query for a reserved worker and starts it there. False if there was none.
+    pub(super) async fn hand_over(&self, kind: &Kind, reservation: Reservation, scope: Scope) -> bool {
+        let worker = reservation.worker.clone();
+        let takes_lane = kind.is_strict();
+        let claimed = self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane }).await;
+        let Some(claim) = claimed.unwrap_or_else(|error| {
+            warn!(%error, "cannot fetch a query");
+            None
+        }) else {
+            // Someone else was faster. A query that arrived while the worker was reserved has found no ready
+            // worker, so the supervisor looks again once it is given back.
+            drop(reservation);
+            self.nudge.notify_one();
+            return false;
+        };
+        self.remember_lane(kind, &claim, &worker);
+        let started = worker.start_task(claim);
+        // Either way the worker is not free: it has its query, or it is on its way out.
+        reservation.used();
+        if let Err(claim) = started {
+            // The worker was stopped or died in between. The query goes back; nobody has seen it.
+            claim.lease.release().await;
+        }
+        true
+    }
+
+    /// The next query of the same key or session is to find this worker.
+    fn remember_lane(&self, kind: &Kind, claim: &Claim, worker: &Arc<PoolWorker>) {
+        let spec = claim.lease.spec();
+        if spec.key.is_none() && spec.session_id.is_none() {
+            return;
+        }
+        let Some(lane) = claim.lane.clone().or_else(|| kind.lane(spec)) else { return };
+        if kind.config().keyed {
+            worker.bind(lane.clone());
+        }
+        self.remember(kind, &lane, worker);
+    }
+
+    pub(super) fn remember(&self, kind: &Kind, lane: &Arc<str>, worker: &Arc<PoolWorker>) {
+        let forgotten = kind.whereabouts.remember(lane, worker);
+        if let Some((lane, last)) = forgotten
+            && last.key().is_none()
+        {
+            self.broker.let_go(&kind.name, last.id, Some(&lane));
+        }
+    }
+
     /// The rules for a query: its own, those of its type, or the pool's.
-    fn rules(&self, lease: &dyn Lease) -> Rules<'_> {
+    fn rules<'a>(config: &'a Config, lease: &dyn Lease) -> Rules<'a> {
         let spec = lease.spec();
         Rules {
-            recovery: spec.recovery.unwrap_or_else(|| self.config.recovery.for_type(spec.query_type.as_deref())),
-            retry: &self.config.retry,
+            recovery: spec.recovery.unwrap_or_else(|| config.recovery.for_type(spec.query_type.as_deref())),
+            retry: &config.retry,
             jitter: fastrand::f64(),
         }
     }
@@ -82,7 +124,7 @@ impl Inner {
     }
 
     fn a_sibling_succeeded(&self, worker: &PoolWorker, since: std::time::Instant) -> bool {
-        let siblings = self.data.all_of_kind(&worker.kind.name);
+        let siblings = self.data.all_of_kind(worker.slot);
         siblings.iter().any(|sibling| sibling.id != worker.id && sibling.succeeded_since(since))
     }
 }
@@ -90,18 +132,39 @@ impl Inner {
 #[async_trait]
 impl Host for Inner {
     async fn ready(&self, worker: &Arc<PoolWorker>) {
-        let kind = self.kind_of(worker);
+        let kind = self.kinds.get(worker.slot);
         if worker.has_served() {
-            self.kinds[kind].recovered(worker.created);
+            kind.recovered(worker.created);
         } else {
-            self.kinds[kind].probe_is_ready();
+            kind.probe_is_ready();
+            self.learn(&kind);
         }
-        // While the pool starts or drains, the supervisor waits for just this.
-        if self.lifecycle.get() != PoolLifecycle::Ready {
+        // The supervisor waits for just this while the pool starts or drains, while a kind goes, and where one worker is to
+        // take the place of another.
+        if !worker.has_served() || kind.is_removed() || self.lifecycle.get() != PoolLifecycle::Ready {
             self.nudge.notify_one();
         }
-        self.data.enqueue_ready(kind, worker);
-        self.dispatch(kind).await;
+        if self.gives_way(&kind, worker) {
+            return;
+        }
+        self.data.enqueue_ready(worker, kind.config().balance);
+        if kind.is_strict() && self.broker.waits_for(&kind.name, worker.id) {
+            self.dispatch_to(&kind, worker).await;
+        }
+        self.dispatch(&kind).await;
+    }
+
+    fn session(&self, worker: &Arc<PoolWorker>, session_id: &str) {
+        let kind = self.kinds.get(worker.slot);
+        if kind.config().affinity == Affinity::Off && !kind.config().keyed {
+            return;
+        }
+        let lane: Arc<str> = session_lane(session_id).into();
+        // A worker that is bound to a key is found by it; others hold the session themselves.
+        if kind.is_strict() && worker.key().is_none() {
+            self.broker.hold(&kind.name, &lane, worker.id);
+        }
+        self.remember(&kind, &lane, worker);
     }
 
     async fn conclude(
@@ -112,7 +175,8 @@ impl Host for Inner {
         conclusion: Conclusion,
     ) {
         self.judge(worker, &conclusion);
-        let Some(ending) = recovery::decide(conclusion, lease.tries(), self.rules(&*lease)) else {
+        let config = self.config();
+        let Some(ending) = recovery::decide(conclusion, lease.tries(), Self::rules(&config, &*lease)) else {
             debug!("lease lost; its output was dropped");
             return;
         };
@@ -124,6 +188,32 @@ impl Host for Inner {
 }
 
 impl Inner {
+    /// What all live workers of a kind can do, now that one more has told.
+    pub(super) fn learn(&self, kind: &Kind) {
+        let workers = self.data.all_of_kind(kind.slot);
+        let up = workers.iter().filter(|worker| worker.state().is_healthy());
+        kind.learn(&up.map(|worker| worker.snapshot().introduction.capabilities).collect::<Vec<_>>());
+    }
+
+    /// A worker that is bound to a key makes room for another key that has waited long, though more may wait for it.
+    fn gives_way(&self, kind: &Kind, worker: &PoolWorker) -> bool {
+        let Some(reason) = worker.key().and_then(|_| kind.asked_to_give_way()) else { return false };
+        if !worker.stop_if_free(DeathCause::Evicted) {
+            return false;
+        }
+        self.evicted(kind, worker, reason);
+        true
+    }
+
+    /// Tells of an eviction.
+    pub(super) fn evicted(&self, kind: &Kind, worker: &PoolWorker, reason: String) {
+        let strategy = self.config().pool.eviction.name();
+        info!(worker = worker.id.0, kind = %kind.name, strategy, reason, "worker evicted");
+        self.metrics.evicted(&kind.name, strategy);
+        self.events.emit(Some(&kind.name), || What::Evicted { worker: worker.id, strategy, reason });
+        self.nudge.notify_one();
+    }
+
     fn log_ending(&self, ending: &Ending) {
         match ending {
             Ending::Retry(retrying) => {

@@ -1,14 +1,19 @@
 //! The end of the pool: let accepted queries finish, then stop every worker, all within a known time.
 
 use std::{
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant as StdInstant},
 };
 
 use tokio::time::{Instant, Interval, timeout_at};
 use tracing::{info, warn};
 
-use crate::{model::DeathCause, state::PoolLifecycle, worker::StopMode};
+use crate::{
+    events::What,
+    model::DeathCause,
+    state::PoolLifecycle,
+    worker::{PoolWorker, StopMode},
+};
 
 use super::{
     Inner, Supervisor,
@@ -37,9 +42,11 @@ impl Drained {
 
 impl Supervisor {
     pub(super) async fn drain(mut self, stop: StopSignals, mut tick: Interval) -> Drained {
-        let limit = self.inner.config.pool.drain_timeout;
+        let limit = self.inner.config().pool.drain_timeout;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
-        info!(running = self.inner.data.busy_count(), timeout = ?limit, "draining");
+        let running = self.inner.data.busy_count();
+        info!(running, timeout = ?limit, "draining");
+        self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
         let patience = Instant::now() + limit;
         while self.inner.has_work() && !stop.now.is_cancelled() {
             let event = tokio::select! {
@@ -53,6 +60,7 @@ impl Supervisor {
         let rejected = self.inner.broker.close().await;
         self.stop_workers(&stop).await;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
+        self.inner.events.emit(None, || What::Pool { state: "shut_down", reason: "all workers stopped".to_owned() });
         let drained = Drained { rejected, cut_short: self.inner.cut_short.load(Relaxed) };
         if drained.nothing_was_lost() {
             info!("stopped; nothing was lost");
@@ -63,8 +71,8 @@ impl Supervisor {
     }
 
     async fn stop_workers(&mut self, stop: &StopSignals) {
-        let ladder = |kind: &super::Kind| kind.config.cancel_grace + kind.config.term_grace;
-        let longest = self.inner.kinds.iter().map(ladder).max().unwrap_or_default();
+        let ladder = |worker: Arc<PoolWorker>| worker.kind.cancel_grace + worker.kind.term_grace;
+        let longest = self.inner.data.snapshot().into_iter().map(ladder).max().unwrap_or_default();
         let deadline = Instant::now() + longest + SLACK;
         self.inner.request_stop_of_all(StopMode::Now);
         let mut in_haste = false;

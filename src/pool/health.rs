@@ -6,14 +6,17 @@ use crate::{
     config::KindConfig,
     model::Certificate,
     state::{Occupancy, PoolLifecycle, State, WorkerState},
+    worker::PoolWorker,
 };
 
-use super::{Inner, Pool, kinds::Trouble};
+use super::{Inner, Pool, circuit::Trouble, kinds::Kind};
 
 #[derive(Debug, Clone)]
 pub struct Health {
     pub serving: bool,
     pub reasons: Vec<String>,
+    /// Why no query is taken, whatever its kind.
+    pub closed: Option<String>,
     pub lifecycle: PoolLifecycle,
     pub occupancy: Occupancy,
     pub kinds: Vec<KindHealth>,
@@ -37,15 +40,14 @@ impl Pool {
     pub fn health(&self) -> Health {
         let inner = &self.inner;
         let lifecycle = inner.lifecycle.get();
-        let kinds: Vec<KindHealth> = (0..inner.kinds.len()).map(|kind| inner.kind_health(kind)).collect();
-        let mut reasons = Vec::new();
-        if !is_admitting(lifecycle) {
-            reasons.push(format!("the server is {lifecycle} and takes no more queries"));
-        }
+        let kinds: Vec<KindHealth> = inner.kinds.configured().iter().map(|kind| inner.kind_health(kind)).collect();
+        let closed = inner.closed();
+        let mut reasons: Vec<String> = closed.iter().cloned().collect();
         reasons.extend(kinds.iter().filter_map(|kind| kind.reason.clone()));
         Health {
-            serving: is_admitting(lifecycle) && kinds.iter().any(|kind| kind.reason.is_none()),
+            serving: closed.is_none() && kinds.iter().any(|kind| kind.reason.is_none()),
             reasons,
+            closed,
             lifecycle,
             occupancy: inner.occupancy(),
             kinds,
@@ -60,13 +62,8 @@ impl Health {
     pub fn of_kind(mut self, name: &str) -> Option<Self> {
         self.kinds.retain(|kind| *kind.kind.name == *name);
         let reason = self.kinds.first()?.reason.clone();
-        if is_admitting(self.lifecycle) {
-            self.reasons.clear();
-        } else {
-            self.reasons.truncate(1);
-        }
-        self.serving = is_admitting(self.lifecycle) && reason.is_none();
-        self.reasons.extend(reason);
+        self.serving = self.closed.is_none() && reason.is_none();
+        self.reasons = self.closed.iter().cloned().chain(reason).collect();
         Some(self)
     }
 }
@@ -77,35 +74,68 @@ pub(super) fn is_admitting(lifecycle: PoolLifecycle) -> bool {
 }
 
 impl Inner {
-    fn kind_health(&self, kind: usize) -> KindHealth {
-        let kind = &self.kinds[kind];
-        let states: Vec<WorkerState> =
-            self.data.all_of_kind(&kind.config.name).iter().map(|worker| worker.state()).collect();
+    /// Why no query is taken, if none is.
+    pub(super) fn closed(&self) -> Option<String> {
+        let lifecycle = self.lifecycle.get();
+        if !is_admitting(lifecycle) {
+            return Some(format!("the server is {lifecycle} and takes no more queries"));
+        }
+        let drained = self.drained.lock();
+        drained
+            .as_ref()
+            .map(|reason| format!("the pool was drained by hand and takes no queries until it is resumed{reason}"))
+    }
+
+    fn kind_health(&self, kind: &Kind) -> KindHealth {
+        let config = kind.config();
+        let workers = self.data.all_of_kind(kind.slot);
+        let states: Vec<WorkerState> = workers.iter().map(|worker| worker.state()).collect();
         let count = |state: &WorkerState| (*state, states.iter().filter(|found| *found == state).count());
         let trouble = kind.trouble.lock();
-        let healthy = states.iter().any(|state| state.is_healthy());
+        let healthy = workers.iter().any(|worker| worker.state().is_healthy() && !worker.snapshot().drained);
         // A kind that keeps no worker waiting starts one for the first query.
-        let room = self.data.count() < self.config.pool.max_workers.get();
-        let on_demand = kind.config.min == 0 && trouble.failed_starts == 0 && room;
-        let reason = (!healthy && !on_demand).then(|| explain(&kind.config.name, &states, &trouble));
+        let on_demand = config.min == 0 && trouble.failed_starts == 0 && self.could_start_one(kind);
+        let reason = (!healthy && !on_demand).then(|| explain(&config.name, &workers, &trouble, self.tightest()));
         KindHealth {
-            kind: kind.config.clone(),
             reason,
             workers: WorkerState::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
-            waiting: self.broker.waiting(&kind.config.name),
+            waiting: self.broker.waiting(&config.name),
             last_failure: trouble.last_failure.clone(),
+            kind: config,
         }
+    }
+
+    /// What keeps the pool from having more workers.
+    fn tightest(&self) -> &'static str {
+        let full = self.data.count() >= self.config().pool.max_workers.get();
+        if full { "pool.max_workers" } else { "pool.memory_budget" }
+    }
+
+    /// Whether there is room for a worker of this kind, or an idle worker of another that would make room.
+    fn could_start_one(&self, kind: &Kind) -> bool {
+        let config = self.config();
+        let memory = kind.config().memory.unwrap_or(0);
+        let fits = config.pool.memory_budget.is_none_or(|budget| self.memory.reserved() + memory <= budget);
+        if fits && self.data.count() < config.pool.max_workers.get() {
+            return true;
+        }
+        let spare = |other: &Arc<Kind>| other.slot != kind.slot && self.live(other) > other.config().min;
+        let may_go: Vec<usize> = self.kinds.all().iter().filter(|other| spare(other)).map(|other| other.slot).collect();
+        self.data.snapshot().iter().any(|worker| may_go.contains(&worker.slot) && !worker.is_busy())
     }
 }
 
-fn explain(kind: &str, states: &[WorkerState], trouble: &Trouble) -> String {
-    let starting = states.iter().filter(|state| matches!(state, WorkerState::Spawning | WorkerState::Loading)).count();
+fn explain(kind: &str, workers: &[Arc<PoolWorker>], trouble: &Trouble, limit: &str) -> String {
+    let starting = |worker: &&Arc<PoolWorker>| matches!(worker.state(), WorkerState::Spawning | WorkerState::Loading);
+    let starting = workers.iter().filter(starting).count();
+    let drained = workers.iter().filter(|worker| worker.snapshot().drained).count();
     match (trouble.failed_starts, &trouble.last_failure) {
         (1, Some(last)) => format!("kind {kind} has no worker: the last start failed; {}", last.summary()),
         (failed @ 2.., Some(last)) => {
             format!("kind {kind} has no worker: the last {failed} starts failed; {}", last.summary())
         }
+        _ if drained > 0 => format!("kind {kind} has no worker that takes queries: {drained} drained by hand"),
         _ if starting > 0 => format!("kind {kind} has no worker yet: {starting} starting"),
-        _ => format!("kind {kind} has no worker, and the pool has no room for one (pool.max_workers)"),
+        _ => format!("kind {kind} has no worker, and the pool has no room for one ({limit})"),
     }
 }

@@ -1,172 +1,223 @@
-//! The kinds of a pool: which one serves a query, and how each is doing.
+//! The kinds of a pool: the table of them, and everything that belongs to one.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-use thiserror::Error;
-use tracing::{error, info};
+use parking_lot::{Mutex, RwLock};
 
-use crate::{config::KindConfig, metrics::KindMetrics, model::Certificate};
+use crate::{
+    config::{Affinity, KindConfig},
+    events::Events,
+    metrics::KindMetrics,
+    model::QuerySpec,
+};
 
-use super::Inner;
+use super::{affinity::Whereabouts, circuit::Trouble};
+
+/// All kinds there are or were. A kind keeps its place for as long as the server runs, so that a place once known stays
+/// good; one that is no longer configured is marked as such, and may come back.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(RwLock<Vec<Arc<Kind>>>);
 
 #[derive(Debug)]
 pub(super) struct Kind {
-    pub config: Arc<KindConfig>,
+    pub slot: usize,
+    pub name: Arc<str>,
+    settings: RwLock<Arc<Settings>>,
     pub metrics: Arc<KindMetrics>,
-    pub environment: Vec<(String, String)>,
+    pub events: Arc<Events>,
     pub trouble: Mutex<Trouble>,
+    pub scaling: Mutex<Scaling>,
+    /// Which worker served which key or session.
+    pub whereabouts: Whereabouts,
+    /// What every worker of the kind can do beside what the configuration says, as far as they told.
+    learned: RwLock<Vec<String>>,
+    removed: AtomicBool,
+    /// The next worker that is done with its query makes room for a key that has waited long.
+    give_way: Mutex<Option<String>>,
 }
 
-/// What keeps a kind from having the workers it should have.
+/// What a kind's next worker is started with.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub config: Arc<KindConfig>,
+    /// What it inherits of the server's environment, and what its kind adds.
+    pub environment: Vec<(String, String)>,
+}
+
+/// What the autoscaler remembers of a kind.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
-    /// Workers in a row that ended before they were of any use.
-    pub failed_starts: u32,
-    last_failed_start: Option<Instant>,
-    /// No worker is started before this.
-    pub not_before: Option<Instant>,
-    pub last_failure: Option<Arc<Certificate>>,
-    /// A worker came up after failures and has yet to prove its use.
-    half_open: bool,
+pub(super) struct Scaling {
+    /// Someone asked for at least this many.
+    pub floor: Option<usize>,
+    /// Someone asked for no more than this many, and there are still more.
+    pub shrink_to: Option<usize>,
+    last_growth: Option<Instant>,
+    quiet_since: Option<Instant>,
+    peak_busy: usize,
 }
 
-impl Trouble {
-    /// Whether the kind's queries fail at once.
-    fn is_open(&self, limit: u32) -> bool {
-        self.failed_starts >= limit && !self.half_open
+/// A kind is quiet while fewer workers than this are busy.
+const BUSY: usize = 5;
+
+impl Kinds {
+    pub(super) fn get(&self, slot: usize) -> Arc<Kind> {
+        self.0.read()[slot].clone()
     }
-}
 
-/// No kind can be found for a query.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum Unroutable {
-    #[error("there is no kind {kind:?}; this pool has: {known}")]
-    NoSuchKind { kind: String, known: String },
-    #[error("no kind serves the type {query_type:?}; name a kind, or one of the types of: {known}")]
-    NoSuchType { query_type: String, known: String },
-    #[error("the query names neither kind nor type, and this pool has several kinds: {known}")]
-    Unnamed { known: String },
-}
+    /// Those that are configured, and those that still have something to finish.
+    pub(super) fn all(&self) -> Vec<Arc<Kind>> {
+        self.0.read().clone()
+    }
 
-impl Unroutable {
-    /// The field of the query to look at.
-    #[must_use]
-    pub fn field(&self) -> &'static str {
-        match self {
-            Self::NoSuchKind { .. } | Self::Unnamed { .. } => "query.kind",
-            Self::NoSuchType { .. } => "query.type",
-        }
+    pub(super) fn configured(&self) -> Vec<Arc<Kind>> {
+        self.0.read().iter().filter(|kind| !kind.is_removed()).cloned().collect()
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<Arc<Kind>> {
+        self.0.read().iter().find(|kind| *kind.name == *name).cloned()
+    }
+
+    pub(super) fn add(&self, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<Events>) -> Arc<Kind> {
+        let mut kinds = self.0.write();
+        let kind = Arc::new(Kind::new(kinds.len(), settings, metrics, events));
+        kinds.push(kind.clone());
+        kind
     }
 }
 
 impl Kind {
-    pub(super) fn new(config: KindConfig, metrics: Arc<KindMetrics>, environment: Vec<(String, String)>) -> Self {
-        Self { config: Arc::new(config), metrics, environment, trouble: Mutex::default() }
-    }
-
-    /// Records a worker's end and how long to wait before the next start.
-    pub(super) fn ended(&self, certificate: &Arc<Certificate>, now: Instant) {
-        let mut trouble = self.trouble.lock();
-        if certificate.cause.is_failure() {
-            trouble.last_failure = Some(certificate.clone());
-        }
-        // A worker that died before its first query counts too, or one that crashes as soon as it is ready would be
-        // replaced in an endless hurry.
-        let was_of_use = certificate.queries_processed > 0 || certificate.query.is_some();
-        if !certificate.cause.is_failure() || was_of_use {
-            return;
-        }
-        let born = now.checked_sub(certificate.uptime).unwrap_or(now);
-        if trouble.last_failed_start.is_some_and(|at| born < at) {
-            // It was started along with one that failed before: one wave of failures is one failure.
-            return;
-        }
-        let limit = self.config.circuit_failures.get();
-        let was_open = trouble.is_open(limit);
-        trouble.last_failed_start = Some(now);
-        trouble.failed_starts += 1;
-        trouble.half_open = false;
-        trouble.not_before = Some(now + self.backoff(trouble.failed_starts));
-        if trouble.is_open(limit) && !was_open {
-            let failures = trouble.failed_starts;
-            error!(kind = %self.config.name, failures, "circuit opened: workers do not start, queries fail at once");
+    fn new(slot: usize, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<Events>) -> Self {
+        Self {
+            slot,
+            name: settings.config.name.clone(),
+            settings: RwLock::new(Arc::new(settings)),
+            metrics,
+            events,
+            trouble: Mutex::default(),
+            scaling: Mutex::default(),
+            whereabouts: Whereabouts::default(),
+            learned: RwLock::default(),
+            removed: AtomicBool::new(false),
+            give_way: Mutex::default(),
         }
     }
 
-    /// A worker is ready that may end a row of failures: queries are let through to it.
-    pub(super) fn probe_is_ready(&self) {
-        let mut trouble = self.trouble.lock();
-        if trouble.is_open(self.config.circuit_failures.get()) {
-            trouble.half_open = true;
-            info!(kind = %self.config.name, "circuit half open: a worker has started, queries are let through to it");
-        }
+    pub(super) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().clone()
     }
 
-    /// A worker that was started at `born` has proved to be of use. One that is older than the last failure proves
-    /// nothing about it.
-    pub(super) fn recovered(&self, born: Instant) {
-        let mut trouble = self.trouble.lock();
-        if trouble.failed_starts == 0 || trouble.last_failed_start.is_some_and(|at| born < at) {
-            return;
-        }
-        if trouble.failed_starts >= self.config.circuit_failures.get() {
-            info!(kind = %self.config.name, "circuit closed: workers serve again");
-        }
-        trouble.failed_starts = 0;
-        trouble.not_before = None;
-        trouble.half_open = false;
+    pub(super) fn config(&self) -> Arc<KindConfig> {
+        self.settings.read().config.clone()
     }
 
-    /// Why the kind's queries fail at once, if they do.
-    pub(super) fn circuit_reason(&self) -> Option<String> {
-        let trouble = self.trouble.lock();
-        let last = trouble.last_failure.as_ref().filter(|_| trouble.is_open(self.config.circuit_failures.get()))?;
-        Some(format!("the last {} starts failed; {}", trouble.failed_starts, last.summary()))
+    /// Puts a changed configuration in force. Trouble with the old one says nothing about the new one.
+    pub(super) fn reconfigure(&self, settings: Settings) {
+        *self.settings.write() = Arc::new(settings);
+        *self.trouble.lock() = Trouble::default();
+        *self.scaling.lock() = Scaling::default();
+        self.removed.store(false, Relaxed);
     }
 
-    /// Doubles with every failure up to its maximum; the jitter keeps kinds from starting in step.
-    fn backoff(&self, failures: u32) -> Duration {
-        let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let delay = self.config.restart_backoff.saturating_mul(factor).min(self.config.restart_backoff_max);
-        delay.mul_f64(0.75 + fastrand::f64() * 0.25)
+    /// It is no longer configured: nothing new comes, what was accepted is finished.
+    pub(super) fn remove(&self) {
+        self.removed.store(true, Relaxed);
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Relaxed)
+    }
+
+    /// What a worker says it can do, together with what the others of its kind say: only what all of them can counts.
+    pub(super) fn learn(&self, told: &[Vec<String>]) {
+        let Some((first, others)) = told.split_first() else { return };
+        let common = first.iter().filter(|able| others.iter().all(|other| other.contains(able)));
+        *self.learned.write() = common.cloned().collect();
+    }
+
+    /// Whether its workers can do all of this.
+    pub(super) fn is_capable_of(&self, wanted: &[Box<str>]) -> bool {
+        let config = self.config();
+        let learned = self.learned.read();
+        let has = |able: &str| config.capabilities.iter().chain(learned.iter()).any(|known| known == able);
+        wanted.iter().all(|able| has(able))
+    }
+
+    pub(super) fn capabilities(&self) -> Vec<String> {
+        let mut all = self.config().capabilities.clone();
+        all.extend(self.learned.read().iter().cloned());
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// What a query has in common with those that must, or should, reach the same worker.
+    pub(super) fn lane(&self, spec: &QuerySpec) -> Option<Arc<str>> {
+        let config = self.config();
+        if config.keyed {
+            return spec.key.as_deref().map(Into::into);
+        }
+        if config.affinity == Affinity::Off {
+            return None;
+        }
+        let by_key = spec.key.as_deref().map(|key| format!("key {key}"));
+        by_key.or_else(|| spec.session_id.as_deref().map(session_lane)).map(Into::into)
+    }
+
+    /// Whether queries of one lane must reach the same worker, and not just should.
+    pub(super) fn is_strict(&self) -> bool {
+        let config = self.config();
+        config.keyed || config.affinity == Affinity::Strict
+    }
+
+    pub(super) fn ask_to_give_way(&self, reason: String) {
+        *self.give_way.lock() = Some(reason);
+    }
+
+    pub(super) fn asked_to_give_way(&self) -> Option<String> {
+        self.give_way.lock().take()
     }
 }
 
-impl Inner {
-    /// Picks the kind for a query: the one it names, the one that serves its type, or the only one there is.
-    pub(super) fn route(&self, kind: Option<&str>, query_type: Option<&str>) -> Result<usize, Unroutable> {
-        if let Some(name) = kind {
-            return self
-                .kind_named(name)
-                .ok_or_else(|| Unroutable::NoSuchKind { kind: name.to_owned(), known: self.known_kinds() });
-        }
-        let serves =
-            |wanted: &str| self.kinds.iter().position(|kind| kind.config.types.iter().any(|served| served == wanted));
-        match (query_type.and_then(serves), self.kinds.len(), query_type) {
-            (Some(kind), _, _) => Ok(kind),
-            (None, 1, None) => Ok(0),
-            // A kind that lists no types serves any.
-            (None, 1, Some(_)) if self.kinds[0].config.types.is_empty() => Ok(0),
-            (None, _, Some(query_type)) => {
-                Err(Unroutable::NoSuchType { query_type: query_type.to_owned(), known: self.known_kinds() })
-            }
-            (None, _, None) => Err(Unroutable::Unnamed { known: self.known_kinds() }),
+/// The lane of a session where it has no key.
+pub(super) fn session_lane(session_id: &str) -> String {
+    format!("session {session_id}")
+}
+
+impl Scaling {
+    /// Takes note of how things stand.
+    pub(super) fn observe(&mut self, waiting: usize, busy: usize, now: Instant) {
+        if waiting > 0 || busy >= BUSY {
+            self.quiet_since = None;
+            self.peak_busy = 0;
+        } else {
+            self.quiet_since.get_or_insert(now);
+            self.peak_busy = self.peak_busy.max(busy);
         }
     }
 
-    pub(super) fn kind_named(&self, name: &str) -> Option<usize> {
-        self.kinds.iter().position(|kind| *kind.config.name == *name)
+    pub(super) fn grew(&mut self, now: Instant) {
+        self.last_growth = Some(now);
+        self.quiet_since = None;
     }
 
-    fn known_kinds(&self) -> String {
-        let describe = |kind: &Kind| match kind.config.types.as_slice() {
-            [] => kind.config.name.to_string(),
-            types => format!("{} (types {})", kind.config.name, types.join(", ")),
-        };
-        self.kinds.iter().map(describe).collect::<Vec<_>>().join(", ")
+    /// The next step down is not taken before it has been quiet as long again.
+    pub(super) fn shrank(&mut self, now: Instant) {
+        self.quiet_since = Some(now);
+        self.peak_busy = 0;
+    }
+
+    pub(super) fn since_growth(&self, now: Instant) -> Option<Duration> {
+        self.last_growth.map(|at| now.saturating_duration_since(at))
+    }
+
+    pub(super) fn quiet_for(&self, now: Instant) -> Option<Duration> {
+        self.quiet_since.map(|at| now.saturating_duration_since(at))
+    }
+
+    pub(super) fn peak_busy(&self) -> usize {
+        self.peak_busy
     }
 }

@@ -1,14 +1,24 @@
 //! The pool: keeps workers warm, gives each waiting query to one that can run it, replaces those that end.
 
+mod admin;
+mod affinity;
+mod circuit;
 mod dead_letters;
 mod dispatch;
 mod drain;
 mod health;
 mod kinds;
+mod memory;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 mod model_check;
+mod plan;
+mod ready_queue;
 mod recovery;
+mod reload;
+mod routing;
+mod scaling;
+mod submit;
 mod supervisor;
 mod worker_data;
 
@@ -20,29 +30,33 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use parking_lot::Mutex;
-use thiserror::Error;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::{
-    broker::{Broker, NewQuery, SubmitError, Submitted},
-    config::Config,
+    broker::Broker,
+    config::{Config, KindConfig},
+    events::Events,
     metrics::Metrics,
-    model::{Certificate, QueryId, QuerySpec, WorkerId},
+    model::{Certificate, WorkerId},
     state::{Machine, Occupancy, PoolLifecycle, Transition, WorkerState},
     worker::{PoolWorker, Sample, Snapshot, SocketDir, Spawner},
 };
 
+pub use admin::{AdminError, ScaleTo, Scaled};
 pub use dead_letters::Selection;
 pub use drain::Drained;
 pub use health::{Health, KindHealth};
-pub use kinds::Unroutable;
+pub use reload::{Reload, Reloader};
+pub use routing::Unroutable;
+pub use submit::{Accepted, Request, RequestError};
 pub use supervisor::{StopSignals, Supervisor};
 
-use kinds::Kind;
+use kinds::{Kinds, Settings};
+use memory::MemoryBudget;
 use worker_data::WorkerData;
 
 /// How many ended workers can still be asked about.
@@ -56,12 +70,21 @@ pub struct Pool {
 
 #[derive(Debug)]
 struct Inner {
-    config: Config,
-    kinds: Vec<Kind>,
+    /// What is in force; a reload puts another in its place.
+    config: RwLock<Arc<Config>>,
+    reloader: Option<Reloader>,
+    /// Only one reload at a time.
+    reloading: tokio::sync::Mutex<()>,
+    environment: fn(&KindConfig) -> Vec<(String, String)>,
+    kinds: Kinds,
     data: Arc<WorkerData>,
+    memory: Arc<MemoryBudget>,
     broker: Arc<dyn Broker>,
     metrics: Arc<Metrics>,
+    events: Arc<Events>,
     lifecycle: Machine<PoolLifecycle>,
+    /// Why no new queries are taken though the server goes on, if someone said so.
+    drained: Mutex<Option<String>>,
     next_worker: AtomicU64,
     /// Wakes the supervisor: a query waits and no worker is ready, or the pool is to stop.
     nudge: Notify,
@@ -87,38 +110,6 @@ impl Portrait {
     }
 }
 
-/// A query as the client sent it, its kind not yet chosen.
-#[derive(Debug)]
-pub struct Request {
-    pub id: Option<QueryId>,
-    pub kind: Option<String>,
-    pub spec: QuerySpec,
-    /// What is left of the client's own deadline.
-    pub deadline: Option<Duration>,
-    /// Cancel it once nobody has read its events for this long.
-    pub abandon_after: Option<Duration>,
-}
-
-/// What became of a request.
-#[derive(Debug)]
-pub struct Accepted {
-    pub id: QueryId,
-    pub kind: Arc<str>,
-    pub submitted: Submitted,
-}
-
-#[derive(Debug, Error)]
-pub enum RequestError {
-    #[error("the server is {0} and takes no more queries")]
-    NotAdmitting(PoolLifecycle),
-    #[error("workers of kind {kind} do not start, so its queries fail at once; {reason}")]
-    CircuitOpen { kind: Arc<str>, reason: String },
-    #[error(transparent)]
-    Unroutable(#[from] Unroutable),
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-}
-
 /// What a pool is built from.
 #[derive(Debug)]
 pub struct Parts {
@@ -127,65 +118,26 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// Our own binary, which sets worker processes up.
     pub launcher: PathBuf,
-    /// What every worker inherits of the server's environment, by kind.
-    pub environments: Vec<Vec<(String, String)>>,
+    /// What a worker of a kind gets of the server's environment, and what the kind adds.
+    pub environment: fn(&KindConfig) -> Vec<(String, String)>,
+    /// Reads the configuration again; `None` if there is no file.
+    pub reloader: Option<Reloader>,
 }
 
 impl Pool {
     /// Builds the pool and the supervisor that brings it to life when it is run.
     pub fn new(parts: Parts) -> io::Result<(Self, Supervisor)> {
-        let Parts { config, broker, metrics, launcher, environments } = parts;
-        let base = config.pool.socket_dir();
+        let base = parts.config.pool.socket_dir();
         let sockets = Arc::new(SocketDir::create(&base).map_err(|error| {
             io::Error::new(
                 error.kind(),
                 format!("cannot make a directory for sockets in {} (pool.socket_dir): {error}", base.display()),
             )
         })?);
-        let spawner = Spawner::new(launcher)?;
-        let kinds: Vec<Kind> = config
-            .kinds
-            .iter()
-            .zip(environments)
-            .map(|(kind, environment)| Kind::new(kind.clone(), metrics.kind(&kind.name), environment))
-            .collect();
-        let inner = Arc::new(Inner {
-            data: Arc::new(WorkerData::new(kinds.len())),
-            kinds,
-            config,
-            broker,
-            metrics,
-            lifecycle: Machine::new(PoolLifecycle::Initializing),
-            next_worker: AtomicU64::new(1),
-            nudge: Notify::new(),
-            deaths: Mutex::default(),
-            cut_short: AtomicUsize::new(0),
-            started: Instant::now(),
-        });
+        let spawner = Spawner::new(parts.launcher.clone())?;
+        let inner = Arc::new(Inner::new(parts));
         let supervisor = Supervisor::new(inner.clone(), spawner, sockets);
         Ok((Self { inner }, supervisor))
-    }
-
-    /// Accepts a query and gives it to a ready worker at once if there is one.
-    pub async fn submit(&self, request: Request) -> Result<Accepted, RequestError> {
-        let lifecycle = self.inner.lifecycle.get();
-        if !health::is_admitting(lifecycle) {
-            return Err(RequestError::NotAdmitting(lifecycle));
-        }
-        let kind = self.inner.route(request.kind.as_deref(), request.spec.query_type.as_deref())?;
-        let id = request.id.unwrap_or_else(QueryId::generate);
-        let name = self.inner.kinds[kind].config.name.clone();
-        if let Some(reason) = self.inner.kinds[kind].circuit_reason() {
-            return Err(RequestError::CircuitOpen { kind: name, reason });
-        }
-        let queue_timeout = request.spec.queue_timeout.or(self.inner.kinds[kind].config.queue_timeout);
-        let spec = QuerySpec { kind: name.clone(), queue_timeout, ..request.spec };
-        let query = NewQuery { id: id.clone(), spec, deadline: request.deadline, abandon_after: request.abandon_after };
-        let submitted = self.inner.broker.submit(query).await?;
-        if !submitted.existed {
-            self.inner.dispatch(kind).await;
-        }
-        Ok(Accepted { id, kind: name, submitted })
     }
 
     #[must_use]
@@ -196,10 +148,8 @@ impl Pool {
     /// Live workers in order of id, those of one kind if it is named.
     #[must_use]
     pub fn workers(&self, kind: Option<&str>) -> Vec<Snapshot> {
-        let workers = match kind {
-            Some(kind) => self.inner.data.all_of_kind(kind),
-            None => self.inner.data.snapshot(),
-        };
+        let mut workers = self.inner.data.snapshot();
+        workers.retain(|worker| kind.is_none_or(|kind| *worker.kind.name == *kind));
         workers.iter().map(|worker| worker.snapshot()).collect()
     }
 
@@ -213,40 +163,70 @@ impl Pool {
 
     #[must_use]
     pub fn kind_names(&self) -> Vec<Arc<str>> {
-        self.inner.kinds.iter().map(|kind| kind.config.name.clone()).collect()
+        self.inner.kinds.configured().iter().map(|kind| kind.name.clone()).collect()
     }
 
     /// Brings the gauges up to date and writes all metrics out.
     #[must_use]
     pub fn render_metrics(&self) -> String {
         let metrics = &self.inner.metrics;
-        for kind in &self.inner.kinds {
-            let workers = self.inner.data.all_of_kind(&kind.config.name);
+        for kind in self.inner.kinds.all() {
+            let workers = self.inner.data.all_of_kind(kind.slot);
             let states: Vec<WorkerState> = workers.iter().map(|worker| worker.state()).collect();
-            metrics.set_workers(&kind.config.name, &states);
+            metrics.set_workers(&kind.name, &states);
         }
         metrics.set_queries(&self.inner.broker.counts());
+        metrics.set_reserved_memory(self.inner.memory.reserved());
         metrics.render()
     }
 }
 
 impl Inner {
+    fn new(parts: Parts) -> Self {
+        let inner = Self {
+            config: RwLock::new(Arc::new(parts.config.clone())),
+            reloader: parts.reloader,
+            reloading: tokio::sync::Mutex::default(),
+            environment: parts.environment,
+            kinds: Kinds::default(),
+            data: Arc::default(),
+            memory: Arc::default(),
+            broker: parts.broker,
+            metrics: parts.metrics,
+            events: Arc::default(),
+            lifecycle: Machine::new(PoolLifecycle::Initializing),
+            drained: Mutex::default(),
+            next_worker: AtomicU64::new(1),
+            nudge: Notify::new(),
+            deaths: Mutex::default(),
+            cut_short: AtomicUsize::new(0),
+            started: Instant::now(),
+        };
+        for kind in parts.config.kinds {
+            inner.add_kind(kind);
+        }
+        inner
+    }
+
+    fn add_kind(&self, config: KindConfig) {
+        let metrics = self.metrics.kind(&config.name);
+        self.data.add_kind();
+        self.kinds.add(self.settings(config), metrics, self.events.clone());
+    }
+
+    fn settings(&self, config: KindConfig) -> Settings {
+        Settings { environment: (self.environment)(&config), config: Arc::new(config) }
+    }
+
     fn next_worker_id(&self) -> WorkerId {
         WorkerId(self.next_worker.fetch_add(1, Relaxed))
     }
 
     fn occupancy(&self) -> Occupancy {
-        Occupancy::of(self.data.count(), self.config.pool.max_workers.get())
+        Occupancy::of(self.data.count(), self.config().pool.max_workers.get())
     }
 
-    fn kind_of(&self, worker: &PoolWorker) -> usize {
-        self.kinds
-            .iter()
-            .position(|kind| kind.config.name == worker.kind.name)
-            .expect("a worker's kind is one of the pool's")
-    }
-
-    fn remember(&self, death: Portrait) {
+    fn remember_death(&self, death: Portrait) {
         let mut deaths = self.deaths.lock();
         if deaths.len() == REMEMBERED_DEATHS {
             deaths.pop_front();

@@ -4,13 +4,15 @@ use std::{
     pin::pin,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use shuttle::{future::block_on, thread};
 
 use super::*;
 use crate::{
-    model::{DeathCause, EventBody, FailureReason, Outcome},
+    config::Balance,
+    model::{DeathCause, EventBody, FailureReason, Outcome, QueryId},
     state::QueryState,
     worker::{
         StopMode,
@@ -33,7 +35,7 @@ impl Seen {
     /// Reserves a worker and gives it back. Says whether there was one.
     fn reserve(&self, data: &Arc<WorkerData>) -> bool {
         let stopped_before = [0, 1].map(|at| self.stopped[at].load(SeqCst));
-        let Some(reservation) = data.reserve_ready_worker(0) else { return false };
+        let Some(reservation) = data.reserve_ready_worker(0, Balance::RoundRobin) else { return false };
         let at = Self::at(&reservation.worker);
         assert!(!stopped_before[at], "a worker was reserved after its stop was recorded");
         assert!(!self.reserved[at].swap(true, SeqCst), "a worker was reserved twice");
@@ -52,11 +54,12 @@ impl Seen {
 #[test]
 fn reservations_that_come_to_nothing_against_stop() {
     Stage::sample(|stage| {
-        let data = Arc::new(WorkerData::new(1));
+        let data = Arc::new(WorkerData::default());
+        data.add_kind();
         let workers = [stage.worker(1), stage.worker(2)];
         for worker in &workers {
             data.add(worker.clone());
-            data.enqueue_ready(0, worker);
+            data.enqueue_ready(worker, Balance::RoundRobin);
         }
         let seen = Arc::new(Seen::default());
         let reserving: Vec<_> = (0..3)
@@ -76,9 +79,10 @@ fn reservations_that_come_to_nothing_against_stop() {
         idling.join().unwrap();
 
         // The one that was not stopped is in the rotation, once; the other falls out.
-        let reservation = data.reserve_ready_worker(0).expect("a ready worker was lost from the rotation");
+        let reservation =
+            data.reserve_ready_worker(0, Balance::RoundRobin).expect("a ready worker was lost from the rotation");
         assert_eq!(reservation.worker.id, workers[1].id);
-        assert!(data.reserve_ready_worker(0).is_none(), "a worker was handed out twice");
+        assert!(data.reserve_ready_worker(0, Balance::RoundRobin).is_none(), "a worker was handed out twice");
         assert_eq!(workers[0].state(), WorkerState::Evicting);
         for worker in &workers {
             assert_legal_history(worker);
@@ -97,23 +101,18 @@ const QUERIES: [&str; 2] = ["q1", "q2"];
 
 impl Play {
     fn new(stage: &Stage, workers: [Arc<PoolWorker>; 2]) -> Self {
-        let kind = Kind::new(stage.config.kinds[0].clone(), stage.metrics.kind("k"), Vec::new());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(Inner::new(Parts {
             config: stage.config.clone(),
-            kinds: vec![kind],
-            data: Arc::new(WorkerData::new(1)),
             broker: stage.broker(),
             metrics: stage.metrics.clone(),
-            lifecycle: Machine::new(PoolLifecycle::Ready),
-            next_worker: AtomicU64::new(3),
-            nudge: Notify::new(),
-            deaths: Mutex::default(),
-            cut_short: AtomicUsize::new(0),
-            started: Instant::now(),
-        });
+            launcher: PathBuf::new(),
+            environment: |_| Vec::new(),
+            reloader: None,
+        }));
+        inner.lifecycle.advance(PoolLifecycle::Initializing, PoolLifecycle::Ready, Instant::now(), "model").unwrap();
         for worker in &workers {
             inner.data.add(worker.clone());
-            inner.data.enqueue_ready(0, worker);
+            inner.data.enqueue_ready(worker, Balance::RoundRobin);
         }
         Self { inner, workers }
     }
@@ -127,7 +126,7 @@ impl Play {
             let inner = self.inner.clone();
             thread::spawn(move || {
                 block_on(inner.broker.submit(query(id))).unwrap();
-                block_on(inner.dispatch(0));
+                block_on(inner.dispatch(&inner.kinds.get(0)));
             })
         };
         QUERIES.into_iter().map(submit).collect()
@@ -143,9 +142,7 @@ impl Play {
 
     /// What the supervisor does when it is woken.
     fn supervise(&self) {
-        if self.inner.data.has_ready(0) {
-            block_on(self.inner.dispatch(0));
-        }
+        block_on(self.inner.dispatch_all());
     }
 
     /// A supervisor that looks for nudges while others race, and so may be woken too early.
@@ -204,7 +201,8 @@ impl Play {
     /// Those that live are in the rotation, once each.
     #[track_caller]
     fn assert_left(&self, lives: &[Life; 2]) {
-        let reserved: Vec<_> = std::iter::from_fn(|| self.inner.data.reserve_ready_worker(0)).collect();
+        let reserved: Vec<_> =
+            std::iter::from_fn(|| self.inner.data.reserve_ready_worker(0, Balance::RoundRobin)).collect();
         let mut rotation: Vec<_> = reserved.iter().map(|reservation| reservation.worker.id).collect();
         rotation.sort_unstable();
         let alive = |at: &usize| lives[*at].certificate().is_none();

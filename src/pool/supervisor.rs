@@ -14,15 +14,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
+    events::What,
     model::{Certificate, DeathCause, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
-    worker::{self, Host, PoolWorker, SocketDir, Spawner, Surroundings},
+    worker::{self, Birth, Host, PoolWorker, SocketDir, Spawner, Surroundings},
 };
 
-use super::{Inner, Portrait, drain::Drained, kinds::Kind};
+use super::{Inner, Portrait, drain::Drained, kinds::Kind, memory::MemoryReservation};
 
 /// How often things are looked at that nobody announces: idle workers, waits that are over.
 const TICK: Duration = Duration::from_millis(500);
+
+/// The least time between two passes that were only nudged.
+const GAP: Duration = Duration::from_millis(5);
 
 /// Owns every worker's task. Running it is what makes the pool live.
 #[derive(Debug)]
@@ -31,7 +35,19 @@ pub struct Supervisor {
     spawner: Spawner,
     sockets: Arc<SocketDir>,
     pub(super) drivers: JoinSet<Arc<Certificate>>,
-    ids: HashMap<Id, WorkerId>,
+    ids: HashMap<Id, Charge>,
+    /// Which worker each new one is to replace.
+    pub(super) replaces: HashMap<WorkerId, WorkerId>,
+    /// When the pool was last looked at, and when it is to be looked at again at the latest.
+    last_pass: Instant,
+    pub(super) next_look: Option<Instant>,
+}
+
+/// A worker that the supervisor is responsible for, with what was set aside for it.
+#[derive(Debug)]
+struct Charge {
+    worker: WorkerId,
+    _memory: MemoryReservation,
 }
 
 /// How the pool is told to stop.
@@ -50,32 +66,25 @@ pub(super) enum Event {
     Stop,
 }
 
-/// What is known of a kind when it is decided how many workers to start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Load {
-    min: usize,
-    max: usize,
-    /// All that hold resources, those on their way out included.
-    present: usize,
-    /// Those that serve or are on their way to.
-    live: usize,
-    starting: usize,
-    ready: bool,
-    waiting: usize,
-    /// The last start failed.
-    troubled: bool,
-}
-
 impl Supervisor {
     pub(super) fn new(inner: Arc<Inner>, spawner: Spawner, sockets: Arc<SocketDir>) -> Self {
-        Self { inner, spawner, sockets, drivers: JoinSet::new(), ids: HashMap::new() }
+        Self {
+            inner,
+            spawner,
+            sockets,
+            drivers: JoinSet::new(),
+            ids: HashMap::new(),
+            replaces: HashMap::new(),
+            last_pass: Instant::now(),
+            next_look: None,
+        }
     }
 
     /// Keeps the pool at its size until told to stop, then drains it.
     pub async fn run(mut self, stop: StopSignals) -> Drained {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.grow();
+        self.resize();
         loop {
             let event = tokio::select! {
                 () = stop.drain.cancelled() => Event::Stop,
@@ -92,10 +101,10 @@ impl Supervisor {
     pub(super) async fn next_event(&mut self, tick: &mut tokio::time::Interval) -> Event {
         tokio::select! {
             Some(ended) = self.drivers.join_next_with_id() => Event::Ended(ended),
-            () = self.inner.nudge.notified() => Event::Nudge,
+            () = nudged(&self.inner, self.last_pass + GAP) => Event::Nudge,
             () = self.inner.broker.arrival() => Event::Nudge,
             _ = tick.tick() => Event::Tick,
-            () = until(self.inner.next_start()) => Event::Tick,
+            () = until(self.inner.next_start(), self.next_look) => Event::Nudge,
         }
     }
 
@@ -111,21 +120,18 @@ impl Supervisor {
             }
             Event::Nudge | Event::Stop => {}
         }
-        for kind in 0..self.inner.kinds.len() {
-            if self.inner.data.has_ready(kind) {
-                self.inner.dispatch(kind).await;
-            }
-        }
+        self.resize();
+        self.inner.dispatch_all().await;
         self.fail_fast().await;
         self.settle();
-        self.grow();
+        self.last_pass = Instant::now();
     }
 
     /// The queries of a kind whose workers do not start are not left to wait for them.
     async fn fail_fast(&self) {
-        for kind in &self.inner.kinds {
-            let name = &kind.config.name;
-            if let Some(reason) = kind.circuit_reason()
+        for kind in self.inner.kinds.all() {
+            let name = &kind.name;
+            if let Some(reason) = self.inner.fails_fast(&kind)
                 && self.inner.broker.waiting(name) > 0
             {
                 let message = format!("workers of kind {name} do not start; {reason}");
@@ -144,12 +150,20 @@ impl Supervisor {
                 (panic.id(), None)
             }
         };
-        let Some(id) = self.ids.remove(&task) else { return };
-        let Some(worker) = self.inner.data.remove(id, |worker| self.inner.kind_of(worker)) else { return };
+        // What was set aside for it is free from here on.
+        let Some(Charge { worker: id, .. }) = self.ids.remove(&task) else { return };
+        self.replaces.remove(&id);
+        self.replaces.retain(|_, old| *old != id);
+        let Some(worker) = self.inner.data.remove(id) else { return };
+        let kind = self.inner.kinds.get(worker.slot);
+        kind.whereabouts.forget(&worker);
+        self.inner.broker.let_go(&kind.name, id, None);
         let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
         worker.metrics.worker_ended(certificate.cause);
-        self.inner.kinds[self.inner.kind_of(&worker)].ended(&certificate, Instant::now());
-        self.inner.remember(Portrait::of(&worker, Some(certificate)));
+        kind.ended(&certificate, Instant::now());
+        self.inner.learn(&kind);
+        self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate: certificate.clone() });
+        self.inner.remember_death(Portrait::of(&worker, Some(certificate)));
     }
 
     /// The pool is ready once every worker it began with is ready or has failed.
@@ -161,60 +175,41 @@ impl Supervisor {
             let now = Instant::now();
             let _ =
                 self.inner.lifecycle.advance(PoolLifecycle::Initializing, PoolLifecycle::Ready, now, "workers started");
-            info!(workers = self.inner.data.count(), "pool ready");
+            let workers = self.inner.data.count();
+            info!(workers, "pool ready");
+            self.inner.events.emit(None, || What::Pool { state: "ready", reason: format!("{workers} workers") });
         }
     }
 
-    /// Starts the workers that are needed and allowed.
-    fn grow(&mut self) {
-        for kind in 0..self.inner.kinds.len() {
-            for _ in 0..self.workers_to_start(kind) {
-                self.start_worker(kind);
-            }
-        }
-    }
-
-    fn workers_to_start(&self, kind: usize) -> usize {
-        let blocked = self.inner.kinds[kind].trouble.lock().not_before.is_some_and(|at| at > Instant::now());
-        if blocked {
-            return 0;
-        }
-        let load = self.load(kind);
-        let draining = self.inner.lifecycle.get() == PoolLifecycle::Draining;
-        let load = if draining { Load { min: 0, ..load } } else { load };
-        let room = self.inner.config.pool.max_workers.get().saturating_sub(self.inner.data.count());
-        decide(load).min(room)
-    }
-
-    fn load(&self, kind: usize) -> Load {
-        let Kind { config, trouble, .. } = &self.inner.kinds[kind];
-        let workers = self.inner.data.all_of_kind(&config.name);
-        let count = |wanted: fn(WorkerState) -> bool| workers.iter().filter(|worker| wanted(worker.state())).count();
-        Load {
-            min: config.min,
-            max: config.max.get(),
-            present: workers.len(),
-            live: count(WorkerState::is_live),
-            starting: count(|state| matches!(state, WorkerState::Spawning | WorkerState::Loading)),
-            ready: self.inner.data.has_ready(kind),
-            waiting: self.inner.broker.waiting(&config.name),
-            troubled: trouble.lock().failed_starts > 0,
-        }
-    }
-
-    fn start_worker(&mut self, kind: usize) {
-        let Kind { config, metrics, environment, .. } = &self.inner.kinds[kind];
-        let worker = Arc::new(PoolWorker::new(self.inner.next_worker_id(), config.clone(), metrics.clone()));
+    /// Starts a worker, for a key or for whatever comes. False if there is no memory for it.
+    pub(super) fn start_worker(&mut self, kind: &Kind, key: Option<Arc<str>>) -> Option<WorkerId> {
+        let settings = kind.settings();
+        let limit = self.inner.config().pool.memory_budget;
+        let memory = self.inner.memory.reserve(settings.config.memory.unwrap_or(0), limit)?;
+        let worker = Arc::new(PoolWorker::new(Birth {
+            id: self.inner.next_worker_id(),
+            slot: kind.slot,
+            kind: settings.config.clone(),
+            key: key.clone(),
+            metrics: kind.metrics.clone(),
+            events: kind.events.clone(),
+        }));
         let surroundings = Surroundings {
             spawner: self.spawner.clone(),
             sockets: self.sockets.clone(),
-            environment: environment.clone(),
+            environment: settings.environment.clone(),
         };
-        self.inner.data.add(worker.clone());
         let id = worker.id;
+        if let Some(key) = key {
+            // From here on the key's queries wait for this worker.
+            self.inner.broker.hold(&kind.name, &key, id);
+            self.inner.remember(kind, &key, &worker);
+        }
+        self.inner.data.add(worker.clone());
         let host: Arc<dyn Host> = self.inner.clone();
         let task = self.drivers.spawn(worker::run(worker, host, surroundings));
-        self.ids.insert(task.id(), id);
+        self.ids.insert(task.id(), Charge { worker: id, _memory: memory });
+        Some(id)
     }
 }
 
@@ -238,81 +233,57 @@ fn lost_track(worker: &PoolWorker) -> Certificate {
 }
 
 impl Inner {
+    /// Gives ready workers what waits for them.
+    pub(super) async fn dispatch_all(&self) {
+        for kind in self.kinds.all() {
+            if self.data.has_ready(kind.slot) {
+                self.dispatch(&kind).await;
+            }
+            if !kind.is_strict() {
+                continue;
+            }
+            for worker in self.data.all_of_kind(kind.slot) {
+                if worker.state().can_take_query() && self.broker.waits_for(&kind.name, worker.id) {
+                    self.dispatch_to(&kind, &worker).await;
+                }
+            }
+        }
+    }
+
+    /// Why the kind's queries fail at once, if they do: its workers do not start, and it has none.
+    pub(super) fn fails_fast(&self, kind: &Kind) -> Option<String> {
+        let reason = kind.circuit_reason()?;
+        let serves = self.data.all_of_kind(kind.slot).iter().any(|worker| worker.state().is_healthy());
+        (!serves).then_some(reason)
+    }
+
     /// When the next start is due that was put off after a failure.
     fn next_start(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.kinds.iter().filter_map(|kind| kind.trouble.lock().not_before).filter(|at| *at > now).min()
+        self.kinds.all().iter().filter_map(|kind| kind.trouble.lock().not_before).filter(|at| *at > now).min()
     }
 
     /// A worker that has stayed in service for a while ends its kind's row of failures, query or no query.
     fn forgive(&self) {
         for worker in self.data.snapshot() {
-            let kind = &self.kinds[self.kind_of(&worker)];
-            if worker.state().is_healthy() && worker.snapshot().uptime > kind.config.restart_backoff_max {
+            let kind = self.kinds.get(worker.slot);
+            if worker.state().is_healthy() && worker.created.elapsed() > kind.config().restart_backoff_max {
                 kind.recovered(worker.created);
             }
         }
     }
 }
 
-async fn until(at: Option<Instant>) {
-    match at {
+/// Waits for a nudge, but not for one that comes right after the last pass: under load there is one for each query, and
+/// looking at the whole pool each time would cost more than it brings.
+async fn nudged(inner: &Inner, not_before: Instant) {
+    tokio::time::sleep_until(not_before.into()).await;
+    inner.nudge.notified().await;
+}
+
+async fn until(a: Option<Instant>, b: Option<Instant>) {
+    match a.into_iter().chain(b).min() {
         Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
-    }
-}
-
-/// How many workers to start: up to `min` always, and as many more as queries wait for and nobody is coming for.
-fn decide(load: Load) -> usize {
-    let missing = load.min.saturating_sub(load.live);
-    let demand = if load.ready { 0 } else { load.waiting.saturating_sub(load.starting) };
-    let room = load.max.saturating_sub(load.present);
-    let wanted = missing.max(demand).min(room);
-    // After a failed start, one worker at a time tries whether the next one succeeds.
-    if load.troubled { wanted.min(1usize.saturating_sub(load.starting)) } else { wanted }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const QUIET: Load =
-        Load { min: 2, max: 4, present: 2, live: 2, starting: 0, ready: true, waiting: 0, troubled: false };
-
-    #[test]
-    fn a_pool_at_its_size_is_left_alone() {
-        assert_eq!(decide(QUIET), 0);
-    }
-
-    #[test]
-    fn a_lost_worker_is_replaced() {
-        assert_eq!(decide(Load { present: 1, live: 1, ..QUIET }), 1);
-        // One that is still on its way out counts against the maximum only.
-        assert_eq!(decide(Load { present: 2, live: 1, ..QUIET }), 1);
-        assert_eq!(decide(Load { present: 4, live: 1, ..QUIET }), 0);
-    }
-
-    #[test]
-    fn waiting_queries_bring_workers_up_to_the_maximum() {
-        let busy = Load { ready: false, waiting: 1, ..QUIET };
-        assert_eq!(decide(busy), 1);
-        assert_eq!(decide(Load { waiting: 50, ..busy }), 2);
-        assert_eq!(decide(Load { waiting: 2, present: 3, live: 3, starting: 1, ..busy }), 1);
-        assert_eq!(decide(Load { waiting: 1, present: 3, live: 3, starting: 1, ..busy }), 0);
-        assert_eq!(decide(Load { waiting: 50, ready: true, ..busy }), 0);
-    }
-
-    #[test]
-    fn a_kind_with_no_minimum_grows_from_nothing() {
-        let empty = Load { min: 0, present: 0, live: 0, ready: false, ..QUIET };
-        assert_eq!(decide(empty), 0);
-        assert_eq!(decide(Load { waiting: 3, ..empty }), 3);
-    }
-
-    #[test]
-    fn a_failing_kind_is_probed_by_one_worker_at_a_time() {
-        let failing = Load { present: 0, live: 0, ready: false, troubled: true, ..QUIET };
-        assert_eq!(decide(failing), 1);
-        assert_eq!(decide(Load { present: 1, live: 1, starting: 1, ..failing }), 0);
     }
 }

@@ -4,37 +4,47 @@
 //! - `management_lock` guards the registry itself: adding, removing, taking a snapshot. Never a worker's own state.
 //! - `PoolWorker.lock` guards all that changes about one worker. Nobody holds two of them, and nobody takes the
 //!   `management_lock` while holding one.
-//! - `ready_queue` lists workers that became able to take a query, in rotation order. An entry is a hint: whoever pops
-//!   it checks again under the worker's lock, and entries of workers that were stopped since fall out on their own.
+//! - `ready_queue` lists workers that became able to take a query, in the order in which their kind gives queries to them. An
+//!   entry is a hint: whoever pops it checks again under the worker's lock, and entries of workers that were stopped
+//!   since fall out on their own.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    config::Balance,
+    model::WorkerId,
+    sync::{Mutex, RwLock},
+    worker::PoolWorker,
 };
 
-use crate::{model::WorkerId, sync::Mutex, worker::PoolWorker};
+use super::ready_queue::{Place, ReadyQueue};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WorkerData {
     management_lock: Mutex<BTreeMap<WorkerId, Arc<PoolWorker>>>,
     /// One queue for each kind. It holds the workers themselves, not their ids: to look an id up, dispatch would
     /// have to take the registry lock.
-    ready_queue: Vec<Mutex<VecDeque<Arc<PoolWorker>>>>,
+    ready_queue: RwLock<Vec<Arc<Mutex<ReadyQueue>>>>,
 }
 
 impl WorkerData {
-    pub(super) fn new(kinds: usize) -> Self {
-        Self { management_lock: Mutex::default(), ready_queue: (0..kinds).map(|_| Mutex::default()).collect() }
+    /// Makes a queue for one more kind.
+    pub(super) fn add_kind(&self) {
+        self.ready_queue.write().push(Arc::default());
+    }
+
+    fn queue(&self, slot: usize) -> Arc<Mutex<ReadyQueue>> {
+        self.ready_queue.read()[slot].clone()
     }
 
     pub(super) fn add(&self, worker: Arc<PoolWorker>) {
         self.management_lock.lock().insert(worker.id, worker);
     }
 
-    /// Takes a worker out of the registry and out of its kind's rotation, where it may still stand if it died idle.
-    pub(super) fn remove(&self, id: WorkerId, kind: impl Fn(&PoolWorker) -> usize) -> Option<Arc<PoolWorker>> {
+    /// Takes a worker out of the registry and out of its kind's queue, where it may still stand if it died idle.
+    pub(super) fn remove(&self, id: WorkerId) -> Option<Arc<PoolWorker>> {
         let worker = self.management_lock.lock().remove(&id)?;
-        self.ready_queue[kind(&worker)].lock().retain(|ready| ready.id != id);
+        self.queue(worker.slot).lock().remove(id);
         Some(worker)
     }
 
@@ -47,9 +57,9 @@ impl WorkerData {
         self.management_lock.lock().values().cloned().collect()
     }
 
-    pub(super) fn all_of_kind(&self, kind: &str) -> Vec<Arc<PoolWorker>> {
+    pub(super) fn all_of_kind(&self, slot: usize) -> Vec<Arc<PoolWorker>> {
         let mut workers = self.snapshot();
-        workers.retain(|worker| *worker.kind.name == *kind);
+        workers.retain(|worker| worker.slot == slot);
         workers
     }
 
@@ -62,30 +72,62 @@ impl WorkerData {
         self.snapshot().iter().filter(|worker| worker.is_busy()).count()
     }
 
-    /// Puts a worker that can take a query at the end of the rotation.
-    pub(super) fn enqueue_ready(&self, kind: usize, worker: &Arc<PoolWorker>) {
-        worker.if_available(|| self.ready_queue[kind].lock().push_back(worker.clone()));
+    /// Puts a worker that can take any query of its kind into the queue. One that is bound to a key can not.
+    pub(super) fn enqueue_ready(&self, worker: &Arc<PoolWorker>, balance: Balance) {
+        if worker.key().is_some() {
+            return;
+        }
+        let load = match balance {
+            Balance::LeastLoaded => worker.dispatched(),
+            Balance::RoundRobin | Balance::MostRecent => 0,
+        };
+        let queue = self.queue(worker.slot);
+        worker.if_available(|| queue.lock().push(worker.clone(), load));
     }
 
-    pub(super) fn has_ready(&self, kind: usize) -> bool {
-        !self.ready_queue[kind].lock().is_empty()
+    /// Takes a worker out of its kind's queue, though it lives.
+    pub(super) fn remove_ready(&self, worker: &PoolWorker) {
+        self.queue(worker.slot).lock().remove(worker.id);
     }
 
-    /// Pops the next worker of the rotation that can really take a query, and marks it busy.
-    pub(super) fn reserve_ready_worker(self: &Arc<Self>, kind: usize) -> Option<Reservation> {
+    pub(super) fn has_ready(&self, slot: usize) -> bool {
+        !self.queue(slot).lock().is_empty()
+    }
+
+    /// Pops the next worker in the kind's order that can really take a query, and marks it busy.
+    pub(super) fn reserve_ready_worker(self: &Arc<Self>, slot: usize, balance: Balance) -> Option<Reservation> {
+        let queue = self.queue(slot);
         loop {
-            let worker = self.ready_queue[kind].lock().pop_front()?;
+            let (place, worker) = match balance {
+                Balance::RoundRobin | Balance::LeastLoaded => queue.lock().pop_first()?,
+                Balance::MostRecent => queue.lock().pop_last()?,
+            };
             if worker.reserve() {
-                return Some(Reservation { data: self.clone(), kind, worker, used: false });
+                return Some(Reservation { data: self.clone(), place: Some(place), balance, worker, used: false });
             }
         }
     }
 
-    /// Puts a worker that was reserved in vain back where it was.
-    fn restore(&self, kind: usize, worker: &Arc<PoolWorker>) {
-        if worker.unreserve() {
-            worker.if_available(|| self.ready_queue[kind].lock().push_front(worker.clone()));
+    /// Marks just this worker busy, if it can take a query.
+    pub(super) fn reserve_worker(self: &Arc<Self>, worker: &Arc<PoolWorker>, balance: Balance) -> Option<Reservation> {
+        if !worker.reserve() {
+            return None;
         }
+        let place = self.queue(worker.slot).lock().remove(worker.id);
+        Some(Reservation { data: self.clone(), place, balance, worker: worker.clone(), used: false })
+    }
+
+    /// Puts a worker that was reserved in vain back where it was.
+    fn restore(&self, place: Option<Place>, worker: &Arc<PoolWorker>, balance: Balance) {
+        if !worker.unreserve() || worker.key().is_some() {
+            return;
+        }
+        let Some(place) = place else {
+            // It had no place, or someone met its entry while it was reserved and threw it away.
+            return self.enqueue_ready(worker, balance);
+        };
+        let queue = self.queue(worker.slot);
+        worker.if_available(|| queue.lock().put_back(place, worker.clone()));
     }
 }
 
@@ -93,7 +135,9 @@ impl WorkerData {
 #[derive(Debug)]
 pub(super) struct Reservation {
     data: Arc<WorkerData>,
-    kind: usize,
+    /// Where it stood in its kind's queue.
+    place: Option<Place>,
+    balance: Balance,
     pub worker: Arc<PoolWorker>,
     used: bool,
 }
@@ -108,7 +152,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.used {
-            self.data.restore(self.kind, &self.worker);
+            self.data.restore(self.place, &self.worker, self.balance);
         }
     }
 }

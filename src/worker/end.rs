@@ -137,6 +137,12 @@ impl End {
         Self { cause: DeathCause::NoHeartbeat, story, farewell: Farewell::Sigterm }
     }
 
+    pub(super) fn too_large(used: u64, limit: u64) -> Self {
+        let (used, limit) = (bytesize::ByteSize(used).display().iec(), bytesize::ByteSize(limit).display().iec());
+        let story = Story::Told(format!("used {used} of memory, more than its kind's memory_limit of {limit}"));
+        Self { cause: DeathCause::OomLimit, story, farewell: Farewell::Sigterm }
+    }
+
     pub(super) fn exited_before(milestone: Milestone) -> Self {
         Self { cause: DeathCause::StartFailed, story: Story::ExitedBefore(milestone), farewell: Farewell::None }
     }

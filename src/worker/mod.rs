@@ -4,6 +4,7 @@ mod connection;
 mod descriptors;
 mod driver;
 mod end;
+mod facts;
 mod guard;
 mod launch;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod start;
 mod stop;
 mod usage;
 mod vitals;
+mod wear;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -32,9 +34,10 @@ use crate::{
 };
 
 pub use driver::{Surroundings, run};
+pub use facts::{Introduction, Snapshot};
 pub use guard::{GUARD_ARGUMENT, guard};
 pub use launch::{LAUNCH_ARGUMENT, launch};
-pub use pool_worker::{Introduction, PoolWorker, Snapshot, StopMode};
+pub use pool_worker::{Birth, PoolWorker, StopMode};
 pub use process::Spawner;
 pub use socket::SocketDir;
 pub use usage::Sample;
@@ -44,6 +47,9 @@ pub use usage::Sample;
 pub trait Host: Send + Sync + fmt::Debug {
     /// The worker can take a query: it has just become ready, or its query is over.
     async fn ready(&self, worker: &Arc<PoolWorker>);
+
+    /// The worker told the id of the session that its query belongs to.
+    fn session(&self, worker: &Arc<PoolWorker>, session_id: &str);
 
     /// The worker is done with a query, one way or another. The host decides how the query goes on.
     async fn conclude(

@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use tokio::{net::UnixStream, runtime};
 
 use super::{
-    Conclusion, Host, Introduction, PoolWorker, SocketDir, Spawner, StopMode, Surroundings, driver::Driver, end::End,
-    outbox::Outbox, running::Verdict,
+    Birth, Conclusion, Host, Introduction, PoolWorker, SocketDir, Spawner, StopMode, Surroundings, driver::Driver,
+    end::End, outbox::Outbox, running::Verdict,
 };
 use crate::{
-    broker::{Broker, Claim, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output},
+    broker::{Broker, Claim, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Scope},
     config::{Config, Overflow, Overrides, Source},
     metrics::{KindMetrics, Metrics},
     model::{Certificate, DeathCause, QueryId, QuerySpec, WorkerId},
@@ -55,7 +55,7 @@ impl Stage {
     async fn new() -> Self {
         let text = "[kinds.k]\ncommand = [\"w\"]\n".to_owned();
         let source = Source::Text { name: "model".to_owned(), text, base_dir: PathBuf::new() };
-        let metrics = Arc::new(Metrics::new(&["k".into()]));
+        let metrics = Arc::new(Metrics::new());
         let sockets = tempfile::tempdir().unwrap();
         let surroundings = Surroundings {
             spawner: Spawner::new("/bin/true".into()).unwrap(),
@@ -89,6 +89,9 @@ impl Stage {
             max_ended: 10,
             max_dead: 10,
             max_dead_age: Duration::from_hours(1),
+            aging: None,
+            max_queries_per_owner: None,
+            max_running_per_owner: None,
         };
         Arc::new(MemoryBroker::new(limits, self.metrics.query.clone()))
     }
@@ -104,7 +107,14 @@ impl Stage {
     }
 
     fn connected(&self, id: u64, stream: &Arc<UnixStream>) -> Arc<PoolWorker> {
-        let worker = PoolWorker::new(WorkerId(id), Arc::new(self.config.kinds[0].clone()), self.kind.clone());
+        let worker = PoolWorker::new(Birth {
+            id: WorkerId(id),
+            slot: 0,
+            kind: Arc::new(self.config.kinds[0].clone()),
+            key: None,
+            metrics: self.kind.clone(),
+            events: Arc::default(),
+        });
         worker.connected(Outbox::new(stream.clone()));
         worker.step(WorkerState::Spawning, WorkerState::Loading, "connected").unwrap();
         assert!(worker.introduced(Introduction::default()));
@@ -128,8 +138,10 @@ pub(crate) fn query(id: &str) -> NewQuery {
         queue_timeout: None,
         session_id: None,
         recovery: None,
+        capabilities: Box::default(),
+        reject_if_busy: false,
     };
-    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None }
+    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None }
 }
 
 /// A worker's driver, one step at a time.
@@ -203,6 +215,8 @@ struct Bystander {
 
 #[async_trait]
 impl Host for Bystander {
+    fn session(&self, _: &Arc<PoolWorker>, _: &str) {}
+
     async fn ready(&self, worker: &Arc<PoolWorker>) {
         worker.if_available(|| assert!(!self.left.load(SeqCst), "a worker that was told to stop is offered again"));
     }
@@ -215,7 +229,9 @@ impl Host for Bystander {
 
 fn claim(broker: &MemoryBroker) -> Claim {
     block_on(broker.submit(query("q"))).unwrap();
-    block_on(broker.claim(Claimant { kind: "k", worker: WorkerId(1) })).unwrap().expect("the query waits")
+    block_on(broker.claim(Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false }))
+        .unwrap()
+        .expect("the query waits")
 }
 
 /// When a stop was asked for, as others saw it. Not modelled, so that looking at it changes nothing.

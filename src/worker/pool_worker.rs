@@ -16,6 +16,7 @@ use tracing::{Span, debug, info_span};
 use crate::{
     broker::{Claim, Lease},
     config::KindConfig,
+    events::{Events, What},
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
     protocol::PoolFrame,
@@ -23,54 +24,62 @@ use crate::{
     sync::Mutex,
 };
 
-use super::{
-    outbox::Outbox,
-    usage::{Reading, Sample, Usage},
-};
+use super::{facts::Introduction, outbox::Outbox, usage::Usage, wear::Wear};
 
 #[derive(Debug)]
 pub struct PoolWorker {
     pub id: WorkerId,
     pub kind: Arc<KindConfig>,
     pub metrics: Arc<KindMetrics>,
+    events: Arc<Events>,
     machine: Machine<WorkerState>,
     pub(super) connection: StateCell<ConnectionState>,
     pub created: Instant,
-    created_at: SystemTime,
-    lock: Mutex<Inner>,
+    pub(super) created_at: SystemTime,
+    /// Which of the pool's kinds it belongs to.
+    pub slot: usize,
+    pub(super) key: OnceLock<Arc<str>>,
+    pub(super) wear: Wear,
+    pub(super) lock: Mutex<Inner>,
     outbox: OnceLock<Outbox>,
     /// Wakes the driver: a query was started, or a stop was asked for.
     pub(super) attention: Notify,
 }
 
+/// What a worker begins with.
 #[derive(Debug)]
-struct Inner {
-    pid: Option<u32>,
-    introduction: Introduction,
-    current_task: Option<QueryId>,
+pub struct Birth {
+    pub id: WorkerId,
+    pub slot: usize,
+    pub kind: Arc<KindConfig>,
+    /// The key it is for.
+    pub key: Option<Arc<str>>,
+    pub metrics: Arc<KindMetrics>,
+    pub events: Arc<Events>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub pid: Option<u32>,
+    pub introduction: Introduction,
+    pub current_task: Option<QueryId>,
     /// Started, but not yet taken over by the driver.
     handover: Option<Task>,
     intent: Option<Intent>,
     /// It does not read what it is sent.
     deaf: bool,
-    dispatched: u64,
-    queries_processed: u64,
-    last_activity: Instant,
-    last_heard: Instant,
+    /// It takes no queries because someone said so.
+    pub drained: bool,
+    /// It is to be replaced.
+    pub due: Option<DeathCause>,
+    pub dispatched: u64,
+    pub queries_processed: u64,
+    pub last_activity: Instant,
+    pub last_heard: Instant,
     /// Queries in a row that it failed, and when the first of them was.
-    failures: Option<(u32, Instant)>,
-    last_success: Option<Instant>,
-    usage: Usage,
-}
-
-/// What the worker said of itself in `ready`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Introduction {
-    pub name: Option<String>,
-    pub version: Option<String>,
-    pub capabilities: Vec<String>,
-    /// Whether it sends heartbeats.
-    pub heartbeats: bool,
+    pub failures: Option<(u32, Instant)>,
+    pub last_success: Option<Instant>,
+    pub usage: Usage,
 }
 
 /// A stop that was asked for. The cause is the first one given; the mode can only become more urgent.
@@ -101,32 +110,26 @@ pub(super) struct Task {
     pub span: Span,
 }
 
-/// A worker as it is at one moment.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    pub id: WorkerId,
-    pub kind: Arc<str>,
-    pub state: WorkerState,
-    pub pid: Option<u32>,
-    pub query: Option<QueryId>,
-    pub queries_processed: u64,
-    pub started_at: SystemTime,
-    pub uptime: Duration,
-    pub peak_rss: Option<u64>,
-    pub usage: Option<Sample>,
-    /// How long ago it last said anything.
-    pub last_heard: Duration,
-    pub introduction: Introduction,
+impl Inner {
+    /// Whether nothing was said against its taking queries.
+    fn is_open(&self) -> bool {
+        self.intent.is_none() && !self.drained
+    }
 }
 
 impl PoolWorker {
     #[must_use]
-    pub fn new(id: WorkerId, kind: Arc<KindConfig>, metrics: Arc<KindMetrics>) -> Self {
+    pub fn new(birth: Birth) -> Self {
+        let Birth { id, slot, kind, key, metrics, events } = birth;
         let now = Instant::now();
-        Self {
+        let worker = Self {
             id,
+            slot,
+            key: key.map_or_else(OnceLock::new, OnceLock::from),
+            wear: Wear::new(&kind, fastrand::u32(..=100)),
             kind,
             metrics,
+            events,
             machine: Machine::new(WorkerState::Spawning),
             connection: StateCell::new(ConnectionState::Disconnected),
             created: now,
@@ -138,6 +141,8 @@ impl PoolWorker {
                 handover: None,
                 intent: None,
                 deaf: false,
+                drained: false,
+                due: None,
                 dispatched: 0,
                 queries_processed: 0,
                 last_activity: now,
@@ -148,7 +153,9 @@ impl PoolWorker {
             }),
             outbox: OnceLock::new(),
             attention: Notify::new(),
-        }
+        };
+        worker.announce(None, WorkerState::Spawning, Cow::Borrowed("started"), None);
+        worker
     }
 
     pub fn state(&self) -> WorkerState {
@@ -159,42 +166,15 @@ impl PoolWorker {
         self.machine.history()
     }
 
-    pub fn is_busy(&self) -> bool {
-        self.lock.lock().current_task.is_some() || self.state() == WorkerState::Processing
-    }
-
-    /// Whether it has finished a query.
-    pub fn has_served(&self) -> bool {
-        self.lock.lock().queries_processed > 0
-    }
-
-    pub fn snapshot(&self) -> Snapshot {
-        let inner = self.lock.lock();
-        Snapshot {
-            id: self.id,
-            kind: self.kind.name.clone(),
-            state: self.state(),
-            pid: inner.pid,
-            query: inner.current_task.clone(),
-            queries_processed: inner.queries_processed,
-            started_at: self.created_at,
-            uptime: self.created.elapsed(),
-            peak_rss: inner.usage.peak_rss,
-            usage: inner.usage.latest(),
-            last_heard: inner.last_heard.elapsed(),
-            introduction: inner.introduction.clone(),
-        }
-    }
-
     /// Marks the worker busy if it can take a query. The caller then starts a task or gives it back.
     pub fn reserve(&self) -> bool {
         let inner = self.lock.lock();
-        if inner.intent.is_some() || inner.current_task.is_some() {
+        if !inner.is_open() || inner.current_task.is_some() {
             return false;
         }
         // A worker that idles becomes ready first, so that every query is taken from the same state.
-        let _ = self.step(WorkerState::Idle, WorkerState::Ready, "wanted");
-        self.step(WorkerState::Ready, WorkerState::Processing, "reserved").is_ok()
+        let _ = self.step_quietly(WorkerState::Idle, WorkerState::Ready, "wanted");
+        self.step_quietly(WorkerState::Ready, WorkerState::Processing, "reserved").is_ok()
     }
 
     /// Gives the worker its reserved query: the frame is on its way when this returns. The claim comes back if the
@@ -205,6 +185,7 @@ impl PoolWorker {
         if inner.intent.is_some() || self.state() != WorkerState::Processing {
             return Err(claim);
         }
+        inner.last_activity = Instant::now();
         inner.dispatched += 1;
         let spec = claim.lease.spec();
         let attempt = claim.lease.tries().attempt;
@@ -234,6 +215,7 @@ impl PoolWorker {
         let query = claim.lease.query().clone();
         let span = info_span!("query", %query, kind = %self.kind.name, worker = self.id.0, attempt);
         debug!(parent: &span, "query dispatched");
+        self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         inner.current_task = Some(query);
         inner.handover = Some(Task { lease: claim.lease, request_id, timeout, span });
         drop(inner);
@@ -244,22 +226,32 @@ impl PoolWorker {
     /// The worker is free again. True if it may take another query.
     pub(super) fn finish_task(&self) -> bool {
         let mut inner = self.lock.lock();
-        inner.current_task = None;
+        let query = inner.current_task.take();
         inner.queries_processed += 1;
         inner.last_activity = Instant::now();
-        self.step(WorkerState::Processing, WorkerState::Ready, "query over").is_ok()
+        if self.kind.max_queries.is_some_and(|max| max.get() == 1) {
+            // It is never used twice.
+            self.record_stop(&mut inner, DeathCause::RecycledQueries, StopMode::WhenDone);
+            return false;
+        }
+        let free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, "query over").is_ok();
+        if free {
+            self.announce(Some(WorkerState::Processing), WorkerState::Ready, "query over".into(), query.as_ref());
+        }
+        free
     }
 
     /// Undoes a reservation that came to nothing. True if the worker may take another query.
     pub fn unreserve(&self) -> bool {
         let inner = self.lock.lock();
-        inner.current_task.is_none() && self.step(WorkerState::Processing, WorkerState::Ready, "nothing to run").is_ok()
+        inner.current_task.is_none()
+            && self.step_quietly(WorkerState::Processing, WorkerState::Ready, "nothing to run").is_ok()
     }
 
     /// Runs `enqueue` if the worker can take a query, with the worker lock held, so that no stop slips in between.
     pub fn if_available(&self, enqueue: impl FnOnce()) {
         let inner = self.lock.lock();
-        if inner.intent.is_none() && inner.current_task.is_none() && self.state().can_take_query() {
+        if inner.is_open() && inner.current_task.is_none() && self.state().can_take_query() {
             enqueue();
         }
     }
@@ -267,14 +259,38 @@ impl PoolWorker {
     /// Asks for the worker to be stopped. Recorded before anything is done about it, so that what follows is known
     /// to be intended.
     pub fn request_stop(&self, cause: DeathCause, mode: StopMode) {
+        self.record_stop(&mut self.lock.lock(), cause, mode);
+        self.attention.notify_one();
+    }
+
+    /// Asks for the worker to be stopped if it is in service and has no query. Says whether it was.
+    pub fn stop_if_free(&self, cause: DeathCause) -> bool {
         let mut inner = self.lock.lock();
+        let free = inner.intent.is_none() && inner.current_task.is_none() && self.state().can_take_query();
+        if free {
+            self.record_stop(&mut inner, cause, StopMode::WhenDone);
+            drop(inner);
+            self.attention.notify_one();
+        }
+        free
+    }
+
+    fn record_stop(&self, inner: &mut Inner, cause: DeathCause, mode: StopMode) {
         match &mut inner.intent {
             Some(intent) => intent.mode = intent.mode.max(mode),
             none => *none = Some(Intent { cause, mode }),
         }
         let _ = self.step_to(WorkerState::Evicting, cause.name());
-        drop(inner);
-        self.attention.notify_one();
+    }
+
+    /// Whether it is to take no more queries, though it lives on. False if it is being stopped.
+    pub fn set_drained(&self, drained: bool) -> bool {
+        let mut inner = self.lock.lock();
+        let lives = inner.intent.is_none() && self.state().is_live();
+        if lives {
+            inner.drained = drained;
+        }
+        lives
     }
 
     /// Marks the worker idle if it has had no query for as long as its kind says.
@@ -310,46 +326,6 @@ impl PoolWorker {
         self.lock.lock().current_task = None;
     }
 
-    pub(super) fn set_pid(&self, pid: u32) {
-        self.lock.lock().pid = Some(pid);
-    }
-
-    pub(super) fn measured(&self, reading: Reading) {
-        self.lock.lock().usage.add(reading, Instant::now());
-    }
-
-    pub(super) fn heard(&self) {
-        self.lock.lock().last_heard = Instant::now();
-    }
-
-    pub(super) fn sends_heartbeats(&self) -> bool {
-        self.lock.lock().introduction.heartbeats
-    }
-
-    /// Its last uses of resources, oldest first.
-    pub fn samples(&self) -> Vec<Sample> {
-        self.lock.lock().usage.samples()
-    }
-
-    /// It answered a query as it should.
-    pub fn succeeded(&self) {
-        let mut inner = self.lock.lock();
-        inner.failures = None;
-        inner.last_success = Some(Instant::now());
-    }
-
-    /// It failed a query. Says how many in a row that makes, and since when.
-    pub fn failed(&self) -> (u32, Instant) {
-        let mut inner = self.lock.lock();
-        let (count, since) = inner.failures.unwrap_or((0, Instant::now()));
-        *inner.failures.insert((count + 1, since))
-    }
-
-    /// Whether it has answered a query as it should since then.
-    pub fn succeeded_since(&self, then: Instant) -> bool {
-        self.lock.lock().last_success.is_some_and(|at| at >= then)
-    }
-
     pub(super) fn connected(&self, outbox: Outbox) {
         self.outbox.set(outbox).expect("a worker connects once");
     }
@@ -376,6 +352,18 @@ impl PoolWorker {
         to: WorkerState,
         reason: &'static str,
     ) -> Result<(), Refused<WorkerState>> {
+        self.step_quietly(from, to, reason)?;
+        self.announce(Some(from), to, Cow::Borrowed(reason), None);
+        Ok(())
+    }
+
+    /// A move that is no news to anyone: a reservation may come to nothing.
+    fn step_quietly(
+        &self,
+        from: WorkerState,
+        to: WorkerState,
+        reason: &'static str,
+    ) -> Result<(), Refused<WorkerState>> {
         self.machine.advance(from, to, Instant::now(), reason)?;
         self.metrics.worker_moved(from, to);
         Ok(())
@@ -387,8 +375,21 @@ impl PoolWorker {
         to: WorkerState,
         reason: impl Into<Cow<'static, str>>,
     ) -> Result<(), Refused<WorkerState>> {
-        let from = self.machine.advance_to(to, Instant::now(), reason.into())?;
+        let reason = reason.into();
+        let from = self.machine.advance_to(to, Instant::now(), reason.clone())?;
         self.metrics.worker_moved(from, to);
+        self.announce(Some(from), to, reason, None);
         Ok(())
+    }
+
+    fn announce(&self, from: Option<WorkerState>, to: WorkerState, reason: Cow<'static, str>, query: Option<&QueryId>) {
+        self.events.emit(Some(&self.kind.name), || What::Worker {
+            worker: self.id,
+            from,
+            to,
+            reason,
+            query: query.cloned(),
+            key: self.key().cloned(),
+        });
     }
 }

@@ -33,6 +33,7 @@ pub(super) const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(500);
 const READS_AFTER_EXIT: usize = 64;
 /// How often the worker's memory and processor time are looked at.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
+const MEASURE_LIMITED_EVERY: Duration = Duration::from_secs(1);
 
 /// What ended the driver's wait.
 enum Wake {
@@ -56,7 +57,7 @@ impl Driver {
     /// Runs queries until the worker ends or is to be stopped.
     pub(super) async fn serve(&mut self) -> End {
         let vitals = Vitals::new(self.expectations(), Instant::now().into_std());
-        let mut clocks = Clocks { measure: Instant::now() + MEASURE_EVERY, vitals };
+        let mut clocks = Clocks { measure: Instant::now() + self.measure_every(), vitals };
         self.host.ready(&self.worker.clone()).await;
         loop {
             if let Some(end) = self.heed_intent() {
@@ -152,8 +153,9 @@ impl Driver {
             }
             Wake::Deadline => return self.out_of_time(),
             Wake::Measure => {
-                clocks.measure = Instant::now() + MEASURE_EVERY;
+                clocks.measure = Instant::now() + self.measure_every();
                 self.measure();
+                return self.check_memory();
             }
             Wake::Vitals => return self.check_vitals(&mut clocks.vitals),
             Wake::Bytes(Fill::Data) => {
@@ -222,6 +224,21 @@ impl Driver {
         Ok(())
     }
 
+    /// A kind with limits is looked at more often: memory can grow fast.
+    fn measure_every(&self) -> Duration {
+        let kind = &self.worker.kind;
+        let limited = kind.memory_limit.or(kind.memory_soft).is_some();
+        if limited { MEASURE_LIMITED_EVERY } else { MEASURE_EVERY }
+    }
+
+    fn check_memory(&self) -> Result<(), End> {
+        let used = self.worker.samples().last().map_or(0, |sample| sample.rss);
+        match self.worker.kind.memory_limit {
+            Some(limit) if used > limit => Err(End::too_large(used, limit)),
+            _ => Ok(()),
+        }
+    }
+
     /// Works through what has arrived, as far as it goes without waiting. True if there may be more to do.
     async fn advance(&mut self) -> Result<bool, ProtocolError> {
         if self.running.as_ref().is_some_and(|running| !running.backlog.is_empty()) {
@@ -247,7 +264,12 @@ impl Driver {
             }
             let Some(id) = frame.request_id() else { continue };
             match &mut self.running {
-                Some(running) if running.request_id == id => running.take(frame),
+                Some(running) if running.request_id == id => {
+                    if let WorkerFrame::Session { session_id, .. } = &frame {
+                        self.host.session(&self.worker, session_id);
+                    }
+                    running.take(frame);
+                }
                 _ => self.worker.metrics.stale_frame(),
             }
             if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) {

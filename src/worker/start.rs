@@ -54,6 +54,7 @@ impl Driver {
         let mut environment = self.surroundings.environment.clone();
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
         environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
+        environment.extend(self.worker.key().map(|key| ("REMUDA_KEY".to_owned(), key.to_string())));
         let (door, stdio) = match kind.transport {
             Transport::Socket => {
                 let socket = self.surroundings.sockets.listen(self.worker.id, kind.user.as_deref())?;

@@ -9,6 +9,7 @@
 
 mod architecture;
 
+mod admin_cli;
 mod arguments;
 mod chaos;
 mod cli;

@@ -28,13 +28,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::Overflow,
     metrics::QueryMetrics,
-    model::{QueryId, RejectReason},
+    model::{QueryId, RejectReason, WorkerId},
     state::{QueryState, State},
     sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
 
 use super::{
-    Broker, CancelFound, Claim, Claimant, DeadLetter, DeadLetterError, DeadLetterPage, EventReader, NewQuery,
+    Broker, CancelFound, Claim, Claimant, DeadLetter, DeadLetterError, DeadLetterPage, Demand, EventReader, NewQuery,
     NoSuchDeadLetter, Page, QueryError, QueryFilter, QueryInfo, QueryPage, SubmitError, Submitted, Unavailable,
 };
 use index::Keep;
@@ -59,6 +59,11 @@ pub struct MemoryLimits {
     /// The same for dead letters.
     pub max_dead: usize,
     pub max_dead_age: Duration,
+    /// After how long a waiting query counts as one priority more urgent. `None`: never.
+    pub aging: Option<Duration>,
+    /// How many queries of one owner may wait, and run, in all kinds together.
+    pub max_queries_per_owner: Option<usize>,
+    pub max_running_per_owner: Option<usize>,
 }
 
 impl MemoryLimits {
@@ -90,6 +95,10 @@ impl MemoryBroker {
             new_deadline: Notify::new(),
             metrics,
         }))
+    }
+
+    fn tally(&self, kind: &str) -> Option<Arc<KindTally>> {
+        self.0.kinds.read().get(kind).cloned()
     }
 }
 
@@ -131,7 +140,8 @@ impl Broker for MemoryBroker {
     async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), DeadLetterError> {
         let entry = self.0.index.lock().dead_letter(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
         let spec = entry.fixed.spec.clone();
-        let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None };
+        let lane = entry.fixed.lane.clone();
+        let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane };
         self.0.submit(again, Some(id.clone()))?;
         entry.requeued_as(new_id);
         self.0.index.lock().revived(Instant::now(), &entry);
@@ -144,18 +154,49 @@ impl Broker for MemoryBroker {
         Ok(())
     }
 
+    fn hold(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool {
+        self.0.kind(&kind.into()).queue.hold(lane, worker)
+    }
+
+    fn let_go(&self, kind: &str, worker: WorkerId, lane: Option<&str>) {
+        if self.tally(kind).is_some_and(|tally| tally.queue.let_go(worker, lane)) {
+            self.0.arrival.notify_one();
+        }
+    }
+
+    fn holder(&self, kind: &str, lane: &str) -> Option<WorkerId> {
+        self.tally(kind)?.queue.holder(lane)
+    }
+
+    fn open(&self, kind: &str) -> usize {
+        self.0.kinds.read().get(kind).map_or(0, |tally| tally.queue.open())
+    }
+
+    fn waits_for(&self, kind: &str, worker: WorkerId) -> bool {
+        self.tally(kind).is_some_and(|tally| tally.queue.waits_for(worker))
+    }
+
+    fn demand(&self, kind: &str, lanes: usize) -> Demand {
+        let Some(tally) = self.tally(kind) else { return Demand::default() };
+        Demand { waiting: tally.waiting(), ..tally.queue.demand(lanes) }
+    }
+
+    async fn reject(&self, id: &QueryId, reason: RejectReason, message: &str) -> bool {
+        self.0.find(id).is_ok_and(|entry| self.0.reject(&entry, reason, message))
+    }
+
     async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize {
-        let Some(tally) = self.0.kinds.read().get(kind).cloned() else { return 0 };
+        let Some(tally) = self.tally(kind) else { return 0 };
         let waiting = tally.queue.drain();
         waiting.iter().filter(|entry| self.0.reject(entry, reason, message)).count()
     }
 
     fn unfinished(&self) -> usize {
-        let open = |state: &&QueryState| !state.is_terminal();
-        let count = |tally: &Arc<KindTally>| -> usize {
-            QueryState::ALL.iter().filter(open).map(|state| tally.count(*state)).sum()
-        };
-        self.0.kinds.read().values().map(count).sum()
+        self.0.kinds.read().values().map(|tally| tally.unfinished()).sum()
+    }
+
+    fn unfinished_of(&self, kind: &str) -> usize {
+        self.tally(kind).map_or(0, |tally| tally.unfinished())
     }
 
     fn waiting(&self, kind: &str) -> usize {

@@ -6,7 +6,7 @@ use shuttle::{future::block_on, thread};
 
 use super::*;
 use crate::{
-    broker::{Ending, Lease, LeaseLost, Order},
+    broker::{Ending, Lease, LeaseLost, Order, Scope},
     metrics::Metrics,
     model::{EventBody, Outcome, QuerySpec, Rung, WorkerId},
     model_check::{exhaust, sample},
@@ -23,6 +23,9 @@ const LIMITS: MemoryLimits = MemoryLimits {
     max_ended: 10,
     max_dead: 10,
     max_dead_age: Duration::from_hours(1),
+    aging: None,
+    max_queries_per_owner: None,
+    max_running_per_owner: None,
 };
 
 fn id() -> QueryId {
@@ -43,13 +46,18 @@ fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
         queue_timeout: None,
         session_id: None,
         recovery: None,
+        capabilities: Box::default(),
+        reject_if_busy: false,
     };
-    broker.0.submit(NewQuery { id: id(), spec, deadline: None, abandon_after: None }, None).unwrap();
+    broker.0.submit(NewQuery { id: id(), spec, deadline: None, abandon_after: None, lane: None }, None).unwrap();
     broker
 }
 
 fn claim(broker: &MemoryBroker, worker: u64) -> Option<Box<dyn Lease>> {
-    broker.0.claim(Claimant { kind: "k", worker: WorkerId(worker) }).map(|claim| claim.lease)
+    broker
+        .0
+        .claim(Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Open, takes_lane: false })
+        .map(|claim| claim.lease)
 }
 
 fn complete(lease: Box<dyn Lease>) -> Result<QueryState, LeaseLost> {
@@ -90,7 +98,7 @@ fn assert_truthful(found: CancelFound, end: &Outcome) {
 }
 
 fn metrics() -> Arc<QueryMetrics> {
-    Metrics::new(&["k".into()]).query.clone()
+    Metrics::new().query.clone()
 }
 
 #[test]

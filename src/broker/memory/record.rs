@@ -30,6 +30,8 @@ pub(super) struct Arrival {
     pub deadline: Option<Instant>,
     pub abandon_after: Option<Duration>,
     pub requeued_from: Option<QueryId>,
+    /// Queries that must reach the same worker share one.
+    pub lane: Option<Arc<str>>,
     pub tally: Arc<KindTally>,
     pub limits: LogLimits,
 }

@@ -87,13 +87,14 @@ impl Store {
             deadline: query.deadline.and_then(|left| Instant::now().checked_add(left)),
             abandon_after: query.abandon_after,
             requeued_from,
+            lane: query.lane,
             tally: tally.clone(),
             limits: LogLimits { events: self.limits.max_events, bytes: self.limits.max_bytes },
         }));
         index.insert(&entry);
         drop(index);
         self.watch_deadline(&entry);
-        tally.queue.push(entry.clone(), tally.waiting());
+        tally.queue.push(&entry);
         if self.closed.load(SeqCst) && self.reject(&entry, RejectReason::Shutdown, STOPPED) {
             // It closed in between, and may have looked at the queue before this one was in it.
             return Ok(Submitted { state: QueryState::Rejected, existed: false });
@@ -122,7 +123,7 @@ impl Store {
 
     pub(super) fn claim(self: &Arc<Self>, claimant: Claimant<'_>) -> Option<Claim> {
         let tally = self.kinds.read().get(claimant.kind).cloned()?;
-        while let Some(entry) = tally.queue.pop() {
+        while let Some(entry) = tally.queue.take(claimant) {
             let now = Instant::now();
             let expires = entry.expires();
             if expires.is_some_and(|at| at <= now) {
@@ -134,6 +135,7 @@ impl Store {
             self.metrics.claimed(&entry.fixed.spec.kind, now.duration_since(entry.submitted));
             return Some(Claim {
                 deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
+                lane: entry.fixed.lane.clone(),
                 lease: Box::new(MemoryLease::new(self.clone(), entry, held)),
             });
         }
@@ -142,7 +144,7 @@ impl Store {
 
     /// A query that a worker had waits again, at its old place in the line.
     pub(super) fn waits_again(&self, entry: &Arc<Entry>) {
-        entry.fixed.tally.queue.push(entry.clone(), entry.fixed.tally.waiting());
+        entry.fixed.tally.queue.push(entry);
         self.watch_deadline(entry);
         if self.closed.load(SeqCst) {
             // Nobody will claim it any more.
@@ -179,6 +181,12 @@ impl Store {
         Self::dismiss(&forgotten);
     }
 
+    /// The same for one that ended while it waited.
+    fn left_line(&self, entry: Arc<Entry>) {
+        entry.fixed.tally.queue.remove(&entry);
+        self.retire(entry);
+    }
+
     pub(super) fn dismiss(forgotten: &[Arc<Entry>]) {
         for entry in forgotten {
             entry.fixed.tally.left(entry.state());
@@ -197,7 +205,7 @@ impl Store {
     pub(super) fn reject(&self, entry: &Arc<Entry>, reason: RejectReason, message: &str) -> bool {
         let rejected = entry.end_waiting(Outcome::Rejected { reason, message: message.into() });
         if rejected {
-            self.retire(entry.clone());
+            self.left_line(entry.clone());
         }
         rejected
     }
@@ -209,14 +217,14 @@ impl Store {
         }
         self.requeue_due(entry, now);
         if entry.cancel_if_abandoned(now, "nobody was reading its events any more") == Some(CancelFound::Queued) {
-            self.retire(entry.clone());
+            self.left_line(entry.clone());
         }
     }
 
     pub(super) fn cancel(&self, entry: Arc<Entry>, reason: &str) -> CancelFound {
         let found = entry.cancel(reason);
         if found == CancelFound::Queued {
-            self.retire(entry);
+            self.left_line(entry);
         }
         found
     }
@@ -239,9 +247,6 @@ impl Store {
         }
         let forgotten = self.index.lock().forget(now, self.limits.keep());
         Self::dismiss(&forgotten);
-        for tally in self.kinds.read().values() {
-            tally.queue.tidy(tally.waiting());
-        }
         let regular = now + CHORES_EVERY;
         next.map_or(regular, |at| at.min(regular))
     }

@@ -46,6 +46,11 @@ impl KindTally {
         self.count(QueryState::Pending)
     }
 
+    /// Accepted and not ended.
+    pub(super) fn unfinished(&self) -> usize {
+        QueryState::ALL.iter().filter(|state| !state.is_terminal()).map(|state| self.count(*state)).sum()
+    }
+
     pub(super) fn count(&self, state: QueryState) -> usize {
         self.counts[state.index()].load(Relaxed)
     }

@@ -12,7 +12,7 @@ use super::{
     *,
 };
 use crate::{
-    broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output},
+    broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output, Scope},
     metrics::Metrics,
     model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, Rung, WorkerId},
     protocol::JsonText,
@@ -28,10 +28,13 @@ const LIMITS: MemoryLimits = MemoryLimits {
     max_ended: 1_000,
     max_dead: 100,
     max_dead_age: Duration::from_hours(1),
+    aging: None,
+    max_queries_per_owner: None,
+    max_running_per_owner: None,
 };
 
 fn broker_with(limits: MemoryLimits) -> MemoryBroker {
-    MemoryBroker::new(limits, Metrics::new(&["k".into()]).query.clone())
+    MemoryBroker::new(limits, Metrics::new().query.clone())
 }
 
 fn broker() -> MemoryBroker {
@@ -54,8 +57,10 @@ fn query(id: &str, priority: u32) -> NewQuery {
         queue_timeout: None,
         session_id: None,
         recovery: None,
+        capabilities: Box::default(),
+        reject_if_busy: false,
     };
-    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None }
+    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None }
 }
 
 fn id(text: &str) -> QueryId {
@@ -63,7 +68,7 @@ fn id(text: &str) -> QueryId {
 }
 
 async fn claim(broker: &MemoryBroker) -> Option<Claim> {
-    broker.claim(Claimant { kind: "k", worker: WorkerId(1) }).await.unwrap()
+    broker.claim(Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false }).await.unwrap()
 }
 
 async fn claimed_id(broker: &MemoryBroker) -> Option<String> {

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use crate::{
     api::proto::{Query, RecoveryStrategy, disconnect_policy::Policy},
     cli::{
-        args::{Cli, Command, ConfigCommand, DeadCommand, StateFilter},
+        args::{Cli, Command, ConfigCommand, DeadCommand, ScaleTo, StateFilter},
         dead, submit,
     },
 };
@@ -70,6 +70,15 @@ fn query(line: &str) -> Query {
 }
 
 #[test]
+fn query_can_ask_for_capabilities_and_for_no_wait() {
+    let plain = query("remuda run {}");
+    assert!(plain.capabilities.is_empty() && !plain.reject_if_busy);
+    let choosy = query("remuda submit --capability gpu --capability vision --reject-if-busy {}");
+    assert_eq!(choosy.capabilities, ["gpu", "vision"]);
+    assert!(choosy.reject_if_busy);
+}
+
+#[test]
 fn recovery_is_the_configurations_unless_asked_for() {
     let recovery = |line| query(line).recovery.map(|policy| (policy.strategy(), policy.attempts));
     assert_eq!(recovery("remuda run {}"), None);
@@ -111,6 +120,50 @@ fn dead_letters_are_named_or_all_are_meant() {
         assert!(refused(&format!("remuda dead {verb} a --kind k")).contains("cannot be used with"));
         assert!(refused(&format!("remuda dead {verb} --kind k")).contains("--all"));
     }
+}
+
+#[test]
+fn scaling_takes_a_number_or_a_step_up_or_down() {
+    let scale = |line| match parse(line) {
+        Command::Scale(args) => (args.kind, args.to, args.json),
+        other => panic!("not scale: {other:?}"),
+    };
+    assert_eq!(scale("remuda scale embed 6"), ("embed".to_owned(), ScaleTo::Workers(6), false));
+    assert_eq!(scale("remuda scale embed 0").1, ScaleTo::Workers(0));
+    assert_eq!(scale("remuda scale embed +2").1, ScaleTo::By(2));
+    assert_eq!(scale("remuda scale embed -2 --json"), ("embed".to_owned(), ScaleTo::By(-2), true));
+    assert!(refused("remuda scale embed +0").contains("that changes nothing"));
+    for wrong in ["remuda scale embed two", "remuda scale embed 1.5", "remuda scale embed +99999999999"] {
+        assert!(refused(wrong).contains("write how many, as 6, or how many more or fewer than now, as +2 or -2"));
+    }
+    assert!(refused("remuda scale embed").contains("<N | +N | -N>"));
+}
+
+#[test]
+fn drain_and_resume_mean_the_pool_or_one_worker() {
+    let worker = |line: String| match parse(&line) {
+        Command::Drain(args) => args.worker,
+        Command::Resume(args) => args.worker,
+        Command::Restart(args) => Some(args.worker),
+        Command::Evict(args) => Some(args.worker),
+        other => panic!("{other:?}"),
+    };
+    for verb in ["drain", "resume"] {
+        assert_eq!(worker(format!("remuda {verb}")), None);
+        assert_eq!(worker(format!("remuda {verb} 7")), Some(7));
+    }
+    for verb in ["restart", "evict"] {
+        assert_eq!(worker(format!("remuda {verb} 7")), Some(7));
+        assert!(refused(&format!("remuda {verb}")).contains("<WORKER>"));
+        assert!(refused(&format!("remuda {verb} x")).contains("invalid digit"));
+    }
+    assert!(refused("remuda drain 7 --reason why").contains("cannot be used with"));
+}
+
+#[test]
+fn events_are_chosen_by_kinds_and_names() {
+    let Command::Events(args) = parse("remuda events --kind a --kind b --name worker: --json") else { panic!() };
+    assert_eq!((args.kind, args.name, args.json), (vec!["a".into(), "b".into()], vec!["worker:".into()], true));
 }
 
 #[test]

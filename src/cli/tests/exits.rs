@@ -39,6 +39,7 @@ fn refused_query_is_rejected_only_where_it_may_come_again() {
 fn other_calls_fail_or_were_wrong() {
     let exit = |code| Failure::Call(refused(code)).exit();
     assert_eq!(exit(Code::InvalidArgument), Exit::Usage);
+    assert_eq!(exit(Code::OutOfRange), Exit::Usage);
     for code in [Code::NotFound, Code::ResourceExhausted, Code::Unavailable, Code::Cancelled, Code::Other] {
         assert_eq!(exit(code), Exit::Failed, "{code:?}");
     }

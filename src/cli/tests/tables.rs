@@ -68,6 +68,21 @@ ID  KIND       STATE        PID  UPTIME  QUERIES        RSS   CPU%  QUERY
 }
 
 #[test]
+fn bound_and_drained_workers_are_seen_to_be_so() {
+    let worker =
+        Worker { key: "repo-7".to_owned(), drained: true, reserved_memory_bytes: 1 << 30, ..worker(9, "agent") };
+    let row = plain(&workers::render(std::slice::from_ref(&worker)));
+    assert!(row.contains(" 9  agent [repo-7]  ready (drained)  4000  "), "{row}");
+    let value: serde_json::Value = serde_json::from_str(&json::line(&json::Worker::from(&worker))).unwrap();
+    assert_eq!((value["key"].as_str(), value["drained"].as_bool()), (Some("repo-7"), Some(true)));
+    assert_eq!(value["reserved_memory_bytes"], 1 << 30);
+    let text = plain(&workers::render_one(&GetWorkerResponse { worker: Some(worker), ..Default::default() }));
+    for line in ["key       repo-7\n", "state     ready (drained)\n", "reserved  1.0 GiB\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
 fn worker_that_ended_tells_its_history_and_its_last_words() {
     let step = WorkerTransition {
         from: WorkerState::Ready.into(),
@@ -210,7 +225,7 @@ fn health_names_each_reason_and_the_last_failure() {
 fn json_has_null_for_what_there_is_none_of() {
     assert_eq!(
         json::line(&json::Worker::from(&worker(9, "chat"))),
-        r#"{"worker_id":9,"kind":"chat","pid":4000,"state":"ready","query_id":null,"queries_processed":12,"started_at":null,"uptime_seconds":3725.0,"peak_rss_bytes":null,"rss_bytes":null,"cpu_percent":null,"last_heard_seconds":null,"name":null,"version":null,"capabilities":[]}"#
+        r#"{"worker_id":9,"kind":"chat","pid":4000,"state":"ready","query_id":null,"queries_processed":12,"started_at":null,"uptime_seconds":3725.0,"peak_rss_bytes":null,"rss_bytes":null,"cpu_percent":null,"last_heard_seconds":null,"name":null,"version":null,"capabilities":[],"key":null,"drained":false,"reserved_memory_bytes":null}"#
     );
     let query = QueryInfo { query_id: "a".to_owned(), state: 99, submitted_at: at(1), ..Default::default() };
     let line = json::line(&json::Query::from(&query));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::super::keys::{self, Fallback};
 use super::super::{
-    Config, DeadLettersConfig, KindConfig, Listen, Overflow, Overrides, PoolConfig, QueueConfig, Recovery,
-    RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
+    Affinity, Balance, Config, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, Overrides, PoolConfig,
+    QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
 };
 use super::{MINIMAL, loaded, with_key};
 
@@ -32,8 +32,20 @@ fn documented() -> Config {
             keepalive_interval: seconds(30),
             keepalive_timeout: seconds(10),
         },
-        pool: PoolConfig { max_workers: nonzero(16), drain_timeout: seconds(30), socket_dir: None },
-        queue: QueueConfig { max_queries: nonzero(100_000) },
+        pool: PoolConfig {
+            max_workers: nonzero(16),
+            memory_budget: None,
+            eviction: Eviction::Lru,
+            max_starting: nonzero(4),
+            drain_timeout: seconds(30),
+            socket_dir: None,
+        },
+        queue: QueueConfig {
+            max_queries: nonzero(100_000),
+            aging: None,
+            max_queries_per_owner: None,
+            max_running_per_owner: None,
+        },
         recovery: RecoveryConfig { default: Recovery::Reject, types: BTreeMap::new() },
         retry: RetryConfig { attempts: 3, backoff: seconds(1), backoff_max: seconds(60) },
         dead_letters: DeadLettersConfig { max: 1000, max_age: seconds(7 * 24 * 3600) },
@@ -54,8 +66,23 @@ fn documented_kind() -> KindConfig {
         name: "k".into(),
         command: vec!["w".to_owned()],
         types: Vec::new(),
+        capabilities: Vec::new(),
         min: 1,
         max: nonzero(4),
+        keyed: false,
+        affinity: Affinity::Prefer,
+        balance: Balance::RoundRobin,
+        memory: None,
+        memory_soft: None,
+        memory_limit: None,
+        idle_ttl: Some(seconds(600)),
+        max_queries: None,
+        max_age: None,
+        scale_up_after: Duration::from_millis(100),
+        scale_up_depth: 50,
+        scale_up_step: nonzero(10),
+        scale_down_after: seconds(60),
+        scale_down_step: nonzero(5),
         dir: None,
         env: BTreeMap::new(),
         pass_env: Vec::new(),
@@ -86,7 +113,7 @@ fn a_command_is_all_that_is_needed() {
 
 #[test]
 fn writing_a_default_changes_nothing() {
-    for key in keys::ALL {
+    for key in keys::all() {
         let Fallback::Value(default) = key.default else {
             continue;
         };

@@ -110,16 +110,15 @@ fn unknown_variables_are_mistakes() {
             ("REMUDA__COLOUR", "x"),
             ("REMUDA__KINDS__OTHER__MIN", "1"),
             ("REMUDA__", "1"),
-            ("REMUDA__POOL__EVICTION", "lru"),
+            ("REMUDA__KINDS__K__RETRY", "3"),
             ("REMUDA__RECOVERY__STRATEGIE", "retry"),
             ("REMUDA__RECOVERY__TYPES__EMBED__STRATEGY", "retry"),
         ],
         &[
             &format!("REMUDA__: {form}"),
             &format!("REMUDA__COLOUR: {form}"),
+            "REMUDA__KINDS__K__RETRY: kinds.k.retry: `retry` is not supported by this version of remuda; remove it",
             &format!("REMUDA__KINDS__OTHER__MIN: {form}"),
-            "REMUDA__POOL__EVICTION: pool.eviction: `eviction` is not supported by this version \
-             of remuda; remove it",
             "REMUDA__RECOVERY__STRATEGIE: unknown variable; did you mean `REMUDA__RECOVERY__STRATEGY`?",
             &format!("REMUDA__RECOVERY__TYPES__EMBED__STRATEGY: {form}"),
             "REMUDA__SERVER__LISEN: unknown variable; did you mean `REMUDA__SERVER__LISTEN`?",

@@ -9,7 +9,7 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
          command = [\"w\"]\n\
          min = 5\n\
          max = 2\n\
-         keyed = true\n\
+         keyed = \"yes\"\n\
          [server]\n\
          lisen = \"x\"\n\
          http = 9090\n\
@@ -22,8 +22,7 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
         &errors,
         &[
             "remuda.toml:3:7: kinds.embed.min: 5 is more than `max`, which is 2",
-            "remuda.toml:5:1: kinds.embed.keyed: `keyed` is not supported by this version of \
-             remuda; remove it",
+            "remuda.toml:5:9: kinds.embed.keyed: must be true or false, without quotes, not a string",
             "remuda.toml:7:1: server.lisen: unknown key; did you mean `listen`?",
             "remuda.toml:8:8: server.http: must be an address, like \"127.0.0.1:9090\", or \
              \"off\", not a number",
@@ -66,17 +65,18 @@ fn columns_count_characters() {
 fn unknown_keys_get_a_suggestion_or_the_list() {
     expect_in(
         "pool",
-        "max_worker = 3\ncolour = 1\nlisten = \"x\"\ntimeout = \"5s\"\nqueue_timeout = \"5s\"\nattempts = 2\nmax = 3",
+        "max_worker = 3\ncolour = 1\nlisten = \"x\"\ntimeout = \"5s\"\nqueue_timeout = \"5s\"\nattempts = 2\nmax = 3\nscale_up_after = \"1s\"",
         &[
             "remuda.toml:2:1: pool.max_worker: unknown key; did you mean `max_workers`?",
-            "remuda.toml:3:1: pool.colour: unknown key; known are max_workers, drain_timeout, \
-             socket_dir",
+            "remuda.toml:3:1: pool.colour: unknown key; known are max_workers, memory_budget, eviction, \
+             max_starting, drain_timeout, socket_dir",
             "remuda.toml:4:1: pool.listen: unknown key; it belongs in [server]",
             "remuda.toml:5:1: pool.timeout: unknown key; it belongs in [kinds.NAME]",
             "remuda.toml:6:1: pool.queue_timeout: unknown key; it belongs in [kinds.NAME]",
             "remuda.toml:7:1: pool.attempts: unknown key; it belongs in [recovery] or \
              [recovery.types.NAME] or [retry]",
             "remuda.toml:8:1: pool.max: unknown key; it belongs in [dead_letters] or [kinds.NAME]",
+            "remuda.toml:9:1: pool.scale_up_after: unknown key; it belongs in [kinds.NAME]",
         ],
     );
 }
@@ -99,23 +99,7 @@ fn unknown_sections_get_a_suggestion_or_the_list() {
 #[test]
 fn what_is_not_yet_supported_is_said_to_be_so() {
     let rest = "is not supported by this version of remuda; remove it";
-    let text = "[pool]\nmemory_budget = \"8GiB\"\neviction = \"lru\"\n[queue]\naging = \"off\"\n\
-                [kinds.k]\ncommand = [\"w\"]\nmemory = \
-                1\nkeyed = true\n\
-                idle_ttl = \"10m\"\nmax_queries = 10_000\ncapabilities = []\n";
-    expect_mistakes(
-        &refused(text),
-        &[
-            &format!("remuda.toml:2:1: pool.memory_budget: `memory_budget` {rest}"),
-            &format!("remuda.toml:3:1: pool.eviction: `eviction` {rest}"),
-            &format!("remuda.toml:5:1: queue.aging: `aging` {rest}"),
-            &format!("remuda.toml:8:1: kinds.k.memory: `memory` {rest}"),
-            &format!("remuda.toml:9:1: kinds.k.keyed: `keyed` {rest}"),
-            &format!("remuda.toml:10:1: kinds.k.idle_ttl: `idle_ttl` {rest}"),
-            &format!("remuda.toml:11:1: kinds.k.max_queries: `max_queries` {rest}"),
-            &format!("remuda.toml:12:1: kinds.k.capabilities: `capabilities` {rest}"),
-        ],
-    );
+    expect_in_kind("retry = 3", &[&format!("remuda.toml:3:1: kinds.k.retry: `retry` {rest}")]);
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
+mod changes;
 mod defaults;
 mod hostile;
 mod layers;
 mod limits;
 mod mistakes;
 mod recovery;
+mod scaling;
 mod show;
 mod sources;
 

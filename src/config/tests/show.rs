@@ -19,10 +19,16 @@ keepalive_interval = "1h 1m 1s 1ms 1us 1ns"
 keepalive_timeout = "1year"
 [pool]
 max_workers = 1_000_000
+memory_budget = "64TiB"
+eviction = "least_used"
+max_starting = 1_000_000
 drain_timeout = "0s"
 socket_dir = "/run/#remuda"
 [queue]
 max_queries = 1
+aging = "1ms"
+max_queries_per_owner = 1_000_000_000
+max_running_per_owner = 1
 [recovery]
 strategy = "retry"
 attempts = 100
@@ -50,8 +56,22 @@ max_ended = 123456
 [kinds.first]
 command = ["a", "b c", "'\"\\", "ä\t\n\u001b"]
 types = ["x.y/z", " "]
+capabilities = ["g p u", "ä\n"]
 min = 0
 max = 9
+keyed = true
+balance = "most_recent"
+memory = "1025KiB"
+memory_soft = "1MiB"
+memory_limit = "1048577B"
+idle_ttl = "none"
+max_queries = 1
+max_age = "1year"
+scale_up_after = "0s"
+scale_up_depth = 1
+scale_up_step = 1_000_000
+scale_down_after = "1ms"
+scale_down_step = 12345
 dir = "there/../it's"
 env = { A = "1\n2\n\"\"\"3'''", "b c" = "", "É" = "#" }
 pass_env = ["HTTPS_PROXY"]
@@ -74,6 +94,8 @@ circuit_failures = 1_000_000
 max_failures = 0
 [kinds.second]
 command = ["a"]
+memory = "1GiB"
+affinity = "off"
 min = 7
 "##;
 
@@ -95,7 +117,7 @@ fn what_is_shown_loads_to_the_same_again() {
 fn every_key_is_shown_and_explained() {
     let shown = show(&loaded(&format!("{MINIMAL}[recovery.types.t]\nstrategy = \"reject\"\n")));
     let page = shown.replace("\n# ", " ");
-    for key in keys::ALL {
+    for key in keys::all() {
         let is_line = |line: &str| {
             let line = line.strip_prefix('#').unwrap_or(line);
             line.starts_with(&format!("{} = ", key.name))
@@ -107,7 +129,7 @@ fn every_key_is_shown_and_explained() {
 
 #[test]
 fn only_what_differs_from_a_default_is_marked() {
-    assert_eq!(show(&loaded(MINIMAL)).matches("# default:").count(), 0);
+    assert_eq!(show(&loaded(MINIMAL)).matches("  # default:").count(), 0);
     let shown = show(&loaded(&format!("[pool]\nmax_workers = 20_000\n{MINIMAL}")));
     assert!(shown.contains("\nmax_workers = 20_000  # default: 16\n"), "{shown}");
 }
@@ -142,7 +164,7 @@ fn the_example_is_the_defaults_two_kinds_and_a_type() {
     let config = loaded(&example());
     let minimal = loaded(
         "[kinds.embed]\ncommand = [\"python3\", \"embed_worker.py\"]\ntypes = [\"embed\"]\n\
-         [kinds.agent]\ncommand = [\"node\", \"agent.js\"]\ntypes = [\"chat\"]\nmax = 8\n\
+         [kinds.agent]\ncommand = [\"node\", \"agent.js\"]\ntypes = [\"chat\"]\nmax = 8\nkeyed = true\n\
          pass_env = [\"AGENT_API_KEY\"]\ntimeout = \"30m\"\n\
          [recovery.types.embed]\nstrategy = \"retry\"\nattempts = 3\n",
     );
@@ -151,8 +173,7 @@ fn the_example_is_the_defaults_two_kinds_and_a_type() {
 
 #[test]
 fn the_defaults_in_the_example_are_the_real_ones() {
-    let defaults: Vec<_> = keys::ALL
-        .iter()
+    let defaults: Vec<_> = keys::all()
         .filter_map(|key| match key.default {
             Fallback::Value(default) => Some(format!("#{} = {default}", key.name)),
             _ => None,
@@ -169,7 +190,7 @@ fn the_defaults_in_the_example_are_the_real_ones() {
 
 #[test]
 fn the_examples_of_unset_keys_are_valid() {
-    for key in keys::ALL {
+    for key in keys::all() {
         if let Fallback::Unset(value) = key.default {
             loaded(&with_key(key, value));
         }

@@ -1,0 +1,74 @@
+//! `remuda scale`, `restart`, `evict`, `drain` and `resume`: what operators do to the pool and its workers.
+
+use super::{
+    args::{DrainArgs, EvictArgs, RestartArgs, ResumeArgs, ScaleArgs, ScaleTo},
+    exit::{Exit, Failure},
+    json, output, words,
+};
+use crate::api::{
+    client::{Client, Endpoint},
+    proto::{
+        DrainPoolRequest, DrainWorkerRequest, EvictWorkerRequest, RestartWorkerRequest, ResumePoolRequest,
+        ResumeWorkerRequest, ScaleKindRequest, ScaleKindResponse, scale_kind_request::Target,
+    },
+};
+
+pub(super) async fn scale(server: &Endpoint, args: ScaleArgs) -> Result<Exit, Failure> {
+    let client = Client::connect(server).await?;
+    let target = match args.to {
+        ScaleTo::Workers(count) => Target::Workers(count),
+        ScaleTo::By(count) => Target::By(count),
+    };
+    let scaled = client.scale_kind(ScaleKindRequest { kind: args.kind, target: Some(target) }).await?;
+    if args.json {
+        output::line(&json::line(&json::Scaled::from(&scaled)))?;
+        return Ok(Exit::Done);
+    }
+    say(&scaled_to(&scaled))
+}
+
+pub(super) fn scaled_to(scaled: &ScaleKindResponse) -> String {
+    let ScaleKindResponse { kind, from, to } = scaled;
+    let workers = words::count(u64::from(*to), "worker", "workers");
+    if from == to {
+        return format!("kind {kind} is to have {workers}, as before");
+    }
+    format!("kind {kind} is to have {workers} now; it was {from}")
+}
+
+pub(super) async fn restart(server: &Endpoint, args: RestartArgs) -> Result<Exit, Failure> {
+    let worker_id = args.worker;
+    Client::connect(server).await?.restart_worker(RestartWorkerRequest { worker_id }).await?;
+    say(&format!("worker {worker_id} will be stopped once a new one is ready and its query, if any, has ended"))
+}
+
+pub(super) async fn evict(server: &Endpoint, args: EvictArgs) -> Result<Exit, Failure> {
+    let worker_id = args.worker;
+    Client::connect(server).await?.evict_worker(EvictWorkerRequest { worker_id }).await?;
+    say(&format!("worker {worker_id} is being stopped"))
+}
+
+pub(super) async fn drain(server: &Endpoint, args: DrainArgs) -> Result<Exit, Failure> {
+    let client = Client::connect(server).await?;
+    let Some(worker_id) = args.worker else {
+        client.drain_pool(DrainPoolRequest { reason: args.reason.unwrap_or_default() }).await?;
+        return say("the pool takes no new queries, and those that were accepted run; undo it with: remuda resume");
+    };
+    client.drain_worker(DrainWorkerRequest { worker_id }).await?;
+    say(&format!("worker {worker_id} gets no more queries; undo it with: remuda resume {worker_id}"))
+}
+
+pub(super) async fn resume(server: &Endpoint, args: ResumeArgs) -> Result<Exit, Failure> {
+    let client = Client::connect(server).await?;
+    let Some(worker_id) = args.worker else {
+        client.resume_pool(ResumePoolRequest {}).await?;
+        return say("the pool takes queries");
+    };
+    client.resume_worker(ResumeWorkerRequest { worker_id }).await?;
+    say(&format!("worker {worker_id} gets queries"))
+}
+
+fn say(sentence: &str) -> Result<Exit, Failure> {
+    output::text(&format!("{}\n", output::printable(sentence)))?;
+    Ok(Exit::Done)
+}

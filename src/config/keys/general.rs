@@ -1,0 +1,137 @@
+//! The keys of every section but the kinds' own.
+
+use super::Fallback::{Dependent, Required, Unset, Value};
+use super::Reload::{AtOnce, Restart};
+
+keys! { GENERAL:
+    LISTEN: Server.listen = Value(r#""127.0.0.1:50051""#), Restart,
+        "Where gRPC is served: an IP address and port, or the path of a Unix socket, like \
+         \"/run/remuda.sock\". Only this machine by default, because whoever reaches the port can \
+         run queries; a container needs \"0.0.0.0:50051\".";
+    HTTP: Server.http = Value(r#""127.0.0.1:9090""#), Restart,
+        "Where /metrics, /livez and /readyz are served; \"off\" for nowhere. A port of its own, \
+         so that it can be open to the monitoring while the queries' port is not.";
+    MAX_MESSAGE_BYTES: Server.max_message_bytes = Value(r#""4MiB""#), Restart,
+        "The largest gRPC message that a client may send, and so the largest payload. 4MiB is the \
+         usual limit of gRPC; what a worker may answer is limited by its kind's max_line_bytes.";
+    MAX_METADATA_BYTES: Server.max_metadata_bytes = Value(r#""16KiB""#), Restart,
+        "The most metadata (headers) of one call. Tokens and tracing fit well; it bounds what a \
+         call costs before it is looked at.";
+    MAX_CONNECTIONS: Server.max_connections = Value("1024"), Restart,
+        "Connections open at once; more wait to be accepted. A client needs one for all of its \
+         calls, so this is many clients. Each takes a file descriptor: raise the limit of open \
+         files along with it.";
+    MAX_CONCURRENT_STREAMS: Server.max_concurrent_streams = Value("1024"), Restart,
+        "Calls open at once on one connection. Each reader of results holds one for as long as \
+         its query runs, so the customary 100 would be soon used up.";
+    KEEPALIVE_INTERVAL: Server.keepalive_interval = Value(r#""30s""#), Restart,
+        "How often a silent connection is asked whether it still lives. Shorter than the minute \
+         or more after which load balancers commonly drop silent connections.";
+    KEEPALIVE_TIMEOUT: Server.keepalive_timeout = Value(r#""10s""#), Restart,
+        "How long the answer to that may take before the connection counts as lost. Long enough \
+         for a lost packet to be sent again.";
+
+    MAX_WORKERS: Pool.max_workers = Value("16"), AtOnce,
+        "Workers alive at once, over all kinds. Each is a process that may hold a model or a \
+         browser, so the number is modest: raise it to what the machine's memory allows.";
+    MEMORY_BUDGET: Pool.memory_budget = Value(r#""none""#), AtOnce,
+        "The memory that all workers may need together; \"none\" for no bound. Each worker's share, its \
+         kind's `memory`, is set aside before it starts, so every kind must then say how much that is. \
+         None by default, because only you know what else the machine has to hold.";
+    EVICTION: Pool.eviction = Value(r#""lru""#), AtOnce,
+        "Which worker without a query makes room when the pool is full and a query needs a kind or a \
+         key that has no worker: \"lru\", the one unused for the longest time; \"oldest\", the one that \
+         started first; \"least_used\", the one that has run the fewest queries; \"largest\", the one that \
+         takes the most memory. By default the longest unused, as it is the least likely to be wanted \
+         soon. A worker that runs a query is never evicted.";
+    MAX_STARTING: Pool.max_starting = Value("4"), AtOnce,
+        "Workers that start at the same time, over all kinds; others wait their turn. A start loads \
+         the processor and the disk more than a query does: more than a few at once only make each \
+         other slow, and the queries that run too.";
+    DRAIN_TIMEOUT: Pool.drain_timeout = Value(r#""30s""#), AtOnce,
+        "How long running queries may go on after SIGTERM: most end within half a minute, and a \
+         rollout is not held up for longer. After that they are stopped, which takes at most \
+         cancel_grace and term_grace more: give whatever stops this server a longer time than the \
+         three together (on Kubernetes terminationGracePeriodSeconds, which is 30 unless set).";
+    SOCKET_DIR: Pool.socket_dir = Unset(r#""/run/remuda""#), Restart,
+        "Where the private directory with the workers' sockets is made; a relative path is taken \
+         from this file's directory. At most 60 bytes, because a socket's whole path has room for \
+         108. The system's temporary directory unless set.";
+
+    MAX_QUERIES: Queue.max_queries = Value("100_000"), Restart,
+        "Queries that wait at once; more are refused with RESOURCE_EXHAUSTED. A bound on memory: \
+         with payloads of 1 KiB this is some 100 MiB.";
+
+    AGING: Queue.aging = Value(r#""off""#), Restart,
+        "With a time like \"30s\", the priority of a query that waits improves by one each time that \
+         passes, at most up to 0, the highest; so one of low priority does not wait for ever behind \
+         others. Off by default: then priorities mean what they say.";
+    MAX_QUERIES_PER_OWNER: Queue.max_queries_per_owner = Value(r#""none""#), Restart,
+        "Queries of one owner that wait at once; more are refused with RESOURCE_EXHAUSTED. \"none\" for \
+         no bound but max_queries. None by default, because owners share the workers fairly anyway; \
+         set it if one of them could fill the queue.";
+    MAX_RUNNING_PER_OWNER: Queue.max_running_per_owner = Value(r#""none""#), Restart,
+        "Queries of one owner that run at once; others of that owner wait, while those of other owners \
+         pass them. \"none\" for no bound. None by default, so that no worker stands idle while there \
+         is work.";
+
+    RECOVERY_STRATEGY: Recovery.strategy = Value(r#""reject""#), AtOnce,
+        "\"reject\" ends the query in an error; \"retry\" runs it again, on another worker. Reject by \
+         default, because nobody but you knows whether what was half done may be done again.";
+    RECOVERY_ATTEMPTS: Recovery.attempts = Dependent("1"), AtOnce,
+        "How often such a query is run again, 1 to 100; only with strategy = \"retry\". Once by \
+         default, so it runs twice at most: that makes up for an accident, and a query that kills \
+         its workers does not kill many.";
+
+    TYPE_STRATEGY: RecoveryType.strategy = Required(r#"write strategy = "retry" or strategy = "reject""#), AtOnce,
+        "\"reject\" or \"retry\", as above: retry what does no harm when it is done twice. Required, \
+         since it is what such a section is for.";
+    TYPE_ATTEMPTS: RecoveryType.attempts = Dependent("1"), AtOnce,
+        "As above: how often such a query is run again; only with strategy = \"retry\". Once by \
+         default here too, whatever [recovery] says, so that each section can be read alone.";
+
+    RETRY_ATTEMPTS: Retry.attempts = Value("3"), AtOnce,
+        "How often such a query is run again, at most 100; 0 switches it off. Three, whose pauses \
+         are 1, 2 and 4 seconds: that outlasts a hiccup of whatever the worker depends on, and a \
+         lasting fault is reported soon.";
+    RETRY_BACKOFF: Retry.backoff = Value(r#""1s""#), AtOnce,
+        "The pause before the first of these runs, doubled with each one after it: 1, 2, 4, 8 \
+         seconds. At most backoff_max, and lowered to it unless set. A second lets an overloaded \
+         service breathe, and a caller hardly notices it. Each pause is varied at random by a fixed \
+         share, which is not configurable, so that queries that failed together do not return \
+         together.";
+    RETRY_BACKOFF_MAX: Retry.backoff_max = Value(r#""1m""#), AtOnce,
+        "The longest such pause. A minute, because a fault that lasts longer is not mended by \
+         waiting still longer, and without a bound the tenth would take more than 8 minutes.";
+
+    DEAD_LETTERS_MAX: DeadLetters.max = Value("1000"), Restart,
+        "How many are kept; the oldest goes first. 0 keeps none. A thousand is more than a person \
+         looks through, and with payloads of 1 KiB a few MiB.";
+    DEAD_LETTERS_MAX_AGE: DeadLetters.max_age = Value(r#""7days""#), Restart,
+        "How long each is kept. A week, so that what failed on a Friday night is still there when \
+         somebody looks.";
+
+    MAX_EVENTS: Results.max_events = Value("100_000"), Restart,
+        "Events kept of one query, beside its final one. An answer streamed word by word is far \
+         shorter; a worker that floods is not.";
+    MAX_BYTES: Results.max_bytes = Value(r#""64MiB""#), Restart,
+        "Bytes kept of one query's events. Sixteen of the largest messages, so that one query \
+         cannot take the server's memory.";
+    RETENTION: Results.retention = Value(r#""10m""#), Restart,
+        "How long events can be read after their query ended: time for a client to restart and \
+         read the rest.";
+    MAX_ENDED: Results.max_ended = Value("10_000"), Restart,
+        "Ended queries kept at once; the one that ended first goes first, even before its \
+         retention is over. It bounds memory under many short queries: at 17 a second retention \
+         alone would keep as many.";
+    OVERFLOW: Results.overflow = Value(r#""gap""#), Restart,
+        "What happens when a query's log is full, by max_events or max_bytes, and its readers have \
+         not caught up within max_stall. \"gap\" drops the oldest events, and who had yet to read \
+         them gets a gap event instead. \"stall\" makes the worker wait on for as long as a reader is \
+         attached, and is like gap when none is. \"fail\" ends the query in an error. A gap by \
+         default, because then a slow reader harms only itself: the query still ends, and its worker \
+         is free for the next.";
+    MAX_STALL: Results.max_stall = Value(r#""5s""#), Restart,
+        "How long a worker is made to wait for slow readers before that; \"0s\" for not at all. Long \
+         enough for a reader to connect again, and short next to what most queries take.";
+}

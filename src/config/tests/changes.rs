@@ -1,0 +1,181 @@
+//! What a reload is said to change, and what it takes.
+
+use super::super::keys::{self, Fallback, Key, Reload};
+use super::super::section::Section;
+use super::super::{Change, Config, Effect, changes};
+use super::{MINIMAL, loaded, section_of, with_key};
+
+/// A value other than the default, for each key that is not in `MINIMAL` or has no example.
+const OTHERS: &[(&str, &str)] = &[
+    ("server.listen", r#""127.0.0.1:1""#),
+    ("server.http", r#""off""#),
+    ("pool.eviction", r#""oldest""#),
+    ("queue.aging", r#""1s""#),
+    ("recovery.strategy", r#""retry""#),
+    ("recovery.types.k.strategy", r#""reject""#),
+    ("results.overflow", r#""fail""#),
+    ("kinds.k.command", r#"["other"]"#),
+    ("kinds.k.types", r#"["t"]"#),
+    ("kinds.k.capabilities", r#"["c"]"#),
+    ("kinds.k.env", r#"{ A = "b" }"#),
+    ("kinds.k.pass_env", r#"["A"]"#),
+    ("kinds.k.transport", r#""stdio""#),
+    ("kinds.k.keyed", "true"),
+    ("kinds.k.affinity", r#""off""#),
+    ("kinds.k.balance", r#""most_recent""#),
+    ("kinds.k.connect_timeout", r#""20s""#),
+    ("kinds.k.heartbeat_warning", r#""3s""#),
+];
+
+fn path_of(key: &Key) -> String {
+    format!("{}.{}", section_of(key), key.name)
+}
+
+/// A value of `key` that is not its default.
+fn other_value(key: &Key) -> String {
+    if let Some((_, value)) = OTHERS.iter().find(|(path, _)| *path == path_of(key)) {
+        return (*value).to_owned();
+    }
+    match key.default {
+        Fallback::Unset(example) => example.to_owned(),
+        // A bound that there is none of, of one or the other type.
+        Fallback::Value(r#""none""#) if key.name.starts_with("memory") => r#""2GiB""#.to_owned(),
+        Fallback::Value(r#""none""#) if key.name.starts_with("max_") && key.name != "max_age" => "7".to_owned(),
+        Fallback::Value(r#""none""#) => r#""7s""#.to_owned(),
+        Fallback::Value(number) | Fallback::Dependent(number) if !number.starts_with('"') => "7".to_owned(),
+        Fallback::Value(size) if size.contains("iB") => r#""5MiB""#.to_owned(),
+        Fallback::Value(_) => r#""7s""#.to_owned(),
+        other => panic!("name another value of {}: {other:?}", key.name),
+    }
+}
+
+/// Two configs between which `key` differs, and as little else as can be.
+fn pair(key: &Key) -> (Config, Config) {
+    // With a budget there must be something to budget for.
+    let rest = if key.name == keys::MEMORY_BUDGET.name { "memory = \"1GiB\"\n" } else { "" };
+    let old = match (key.section, key.default) {
+        (_, Fallback::Dependent(_)) => with_key(key, "8"),
+        (Section::RecoveryType, _) => with_key(key, "\"retry\""),
+        _ => MINIMAL.to_owned(),
+    };
+    let new = with_key(key, &other_value(key));
+    (loaded(&format!("{old}{rest}")), loaded(&format!("{new}{rest}")))
+}
+
+#[test]
+fn every_key_that_differs_is_found_with_its_effect() {
+    for key in keys::all() {
+        let (old, new) = pair(key);
+        let found = changes(&old, &new).changes;
+        let change = found.iter().find(|change| change.path.starts_with(&path_of(key)));
+        let change = change.unwrap_or_else(|| panic!("{} is not found: {found:?}", path_of(key)));
+        assert_eq!(change.effect, key.reload.into(), "{}", path_of(key));
+        assert_ne!(change.old, change.new, "{}", path_of(key));
+        assert_eq!(changes(&new, &new).changes, [], "{}", path_of(key));
+    }
+}
+
+#[test]
+fn workers_roll_for_the_keys_that_say_so_and_no_others() {
+    for key in keys::of(Section::Kind) {
+        let (old, new) = pair(key);
+        let [old, new] = [&old.kinds[0], &new.kinds[0]];
+        assert_ne!(old, new, "{}", key.name);
+        assert_eq!(old.must_roll(new), key.reload == Reload::Rolls, "{}", key.name);
+        assert_eq!(new.must_roll(old), key.reload == Reload::Rolls, "{}", key.name);
+        assert!(!new.must_roll(new), "{}", key.name);
+    }
+}
+
+#[test]
+fn only_keys_of_kinds_roll_and_none_of_them_needs_a_restart() {
+    for key in keys::all() {
+        match key.section {
+            Section::Kind => assert_ne!(key.reload, Reload::Restart, "{}", key.name),
+            _ => assert_ne!(key.reload, Reload::Rolls, "{}", key.name),
+        }
+    }
+}
+
+fn change(path: &str, old: Option<&str>, new: Option<&str>, effect: Effect) -> Change {
+    Change { path: path.to_owned(), old: old.map(str::to_owned), new: new.map(str::to_owned), effect }
+}
+
+#[track_caller]
+fn expect_changes(old: &str, new: &str, expected: &[Change]) {
+    assert_eq!(changes(&loaded(old), &loaded(new)).changes, expected);
+}
+
+#[test]
+fn values_are_as_they_are_shown() {
+    let old =
+        "[pool]\nmax_workers = 20\nsocket_dir = \"/run/a\"\n[kinds.embed]\ncommand = [\"w\"]\ntimeout = \"60s\"\n";
+    let new =
+        "[pool]\nmax_workers = 20_000\n[kinds.embed]\ncommand = [\"w\"]\nmax = 8\ntimeout = \"none\"\nuser = \"me\"\n";
+    expect_changes(
+        old,
+        new,
+        &[
+            change("pool.max_workers", Some("20"), Some("20_000"), Effect::Applied),
+            change("pool.socket_dir", Some("\"/run/a\""), None, Effect::NeedsRestart),
+            change("kinds.embed.max", Some("4"), Some("8"), Effect::Applied),
+            change("kinds.embed.user", None, Some("\"me\""), Effect::Rolls),
+            change("kinds.embed.timeout", Some("\"1m\""), Some("\"none\""), Effect::Rolls),
+        ],
+    );
+}
+
+#[test]
+fn kinds_come_and_go_as_a_whole_and_their_order_is_nothing() {
+    let kind = |name: &str| format!("[kinds.{name}]\ncommand = [\"{name}\", \"-x\"]\n");
+    expect_changes(
+        &[kind("a"), kind("b"), kind("c")].concat(),
+        &[kind("d"), kind("c"), kind("a")].concat(),
+        &[
+            change("kinds.d", None, Some("[\"d\", \"-x\"]"), Effect::KindAdded),
+            change("kinds.b", Some("[\"b\", \"-x\"]"), None, Effect::KindRemoved),
+        ],
+    );
+}
+
+#[test]
+fn types_with_a_recovery_of_their_own_come_and_go() {
+    let new = format!("{MINIMAL}[recovery.types.\"a b\"]\nstrategy = \"retry\"\nattempts = 2\n");
+    let path = |key: &str| format!("recovery.types.\"a b\".{key}");
+    expect_changes(
+        MINIMAL,
+        &new,
+        &[
+            change(&path("strategy"), None, Some("\"retry\""), Effect::Applied),
+            change(&path("attempts"), None, Some("2"), Effect::Applied),
+        ],
+    );
+}
+
+#[test]
+fn of_variables_only_the_names_are_told() {
+    let old = format!("{MINIMAL}env = {{ GONE = \"secret1\", KEPT = \"secret2\", TOKEN = \"secret3\" }}\n");
+    let new = format!("{MINIMAL}env = {{ KEPT = \"secret2\", NEW = \"secret4\", TOKEN = \"secret5\" }}\n");
+    let hidden = Some("(hidden)");
+    expect_changes(
+        &old,
+        &new,
+        &[
+            change("kinds.k.env.NEW", None, hidden, Effect::Rolls),
+            change("kinds.k.env.TOKEN", hidden, hidden, Effect::Rolls),
+            change("kinds.k.env.GONE", hidden, None, Effect::Rolls),
+        ],
+    );
+}
+
+#[test]
+fn a_kind_that_becomes_keyed_becomes_strict_too() {
+    expect_changes(
+        MINIMAL,
+        &format!("{MINIMAL}keyed = true\n"),
+        &[
+            change("kinds.k.keyed", Some("false"), Some("true"), Effect::Rolls),
+            change("kinds.k.affinity", Some("\"prefer\""), Some("\"strict\""), Effect::Applied),
+        ],
+    );
+}

@@ -1,0 +1,77 @@
+//! The memory budget: what is set aside for workers before they start, and given back when they are gone.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+#[derive(Debug, Default)]
+pub(super) struct MemoryBudget {
+    reserved: Mutex<u64>,
+}
+
+/// Memory set aside for one worker. Given back when it is dropped, and so exactly once, whatever becomes of the worker.
+#[derive(Debug)]
+pub(super) struct MemoryReservation {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl MemoryBudget {
+    /// Sets memory aside, unless that would exceed the limit.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: u64, limit: Option<u64>) -> Option<MemoryReservation> {
+        let mut reserved = self.reserved.lock();
+        let after = reserved.checked_add(bytes)?;
+        if limit.is_some_and(|limit| after > limit && bytes > 0) {
+            return None;
+        }
+        *reserved = after;
+        Some(MemoryReservation { budget: self.clone(), bytes })
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        *self.reserved.lock()
+    }
+}
+
+impl Drop for MemoryReservation {
+    fn drop(&mut self) {
+        *self.budget.reserved.lock() -= self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_comes_back_once_and_never_exceeds_the_limit() {
+        let budget = Arc::new(MemoryBudget::default());
+        let first = budget.reserve(60, Some(100)).unwrap();
+        assert!(budget.reserve(60, Some(100)).is_none());
+        let second = budget.reserve(40, Some(100)).unwrap();
+        assert_eq!(budget.reserved(), 100);
+        drop(first);
+        assert_eq!(budget.reserved(), 40);
+        assert!(budget.reserve(61, Some(100)).is_none());
+        assert!(budget.reserve(1_000, None).is_some(), "without a limit everything fits");
+        drop(second);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn reservations_from_many_threads_leave_nothing_behind() {
+        let budget = Arc::new(MemoryBudget::default());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for bytes in 0..1_000 {
+                        let held = budget.reserve(bytes, Some(4_000));
+                        assert!(budget.reserved() <= 4_000);
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.reserved(), 0);
+    }
+}

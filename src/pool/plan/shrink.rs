@@ -1,0 +1,79 @@
+//! Stops workers that nobody needs: after a quiet time, after their time to live, on request, or with their kind.
+
+use std::cmp::Reverse;
+
+use crate::model::{DeathCause, WorkerId};
+
+use super::{
+    Step,
+    view::{KindView, WorkerView},
+};
+
+pub(super) fn plan(kind: &KindView, evicted: &[WorkerId], steps: &mut Vec<Step>) {
+    if kind.removed {
+        return remove(kind, steps);
+    }
+    if let Some(step) = by_hand(kind) {
+        steps.push(step);
+        return;
+    }
+    let gone = kind.workers.iter().filter(|worker| evicted.contains(&worker.id)).count();
+    let surplus = kind.live().saturating_sub(kind.floor + gone);
+    let idle = idle(kind, evicted);
+    let too_long = |worker: &&&WorkerView| kind.config.idle_ttl.is_some_and(|ttl| worker.idle_for >= ttl);
+    let expired: Vec<WorkerId> = idle.iter().filter(too_long).map(|worker| worker.id).take(surplus).collect();
+    if !expired.is_empty() {
+        let reason = format!("no query for idle_ttl {:?}", kind.config.idle_ttl.unwrap_or_default());
+        steps.push(Step::Shrink { kind: kind.kind, workers: expired, cause: DeathCause::Idle, reason });
+        return;
+    }
+    if kind.quiet_for.is_none_or(|quiet| quiet < kind.config.scale_down_after) {
+        return;
+    }
+    // As many as were busy at most in the quiet time are kept.
+    let spare = kind.live().saturating_sub(kind.floor.max(kind.peak_busy) + gone);
+    let workers: Vec<WorkerId> =
+        idle.iter().map(|worker| worker.id).take(spare.min(kind.config.scale_down_step.get())).collect();
+    if !workers.is_empty() {
+        let reason = format!(
+            "nothing has waited for scale_down_after {:?}, and at most {} of {} were busy",
+            kind.config.scale_down_after,
+            kind.peak_busy,
+            kind.live()
+        );
+        steps.push(Step::Shrink { kind: kind.kind, workers, cause: DeathCause::ScaledDown, reason });
+    }
+}
+
+/// Those that may go, the one that has idled longest first.
+fn idle<'a>(kind: &'a KindView, evicted: &[WorkerId]) -> Vec<&'a WorkerView> {
+    let may_go = |worker: &&WorkerView| {
+        let paired = worker.replaces.is_some() || kind.successor_of(worker.id).is_some();
+        worker.is_free() && !worker.wanted && !worker.drained && !paired && !evicted.contains(&worker.id)
+    };
+    let mut idle: Vec<&WorkerView> = kind.workers.iter().filter(may_go).collect();
+    idle.sort_by_key(|worker| (Reverse(worker.idle_for), worker.id));
+    idle
+}
+
+/// Someone asked for fewer: idle ones go first, then those that start, then the busy ones as soon as they are done.
+fn by_hand(kind: &KindView) -> Option<Step> {
+    let target = kind.shrink_to?;
+    let surplus = kind.live().checked_sub(target).filter(|surplus| *surplus > 0)?;
+    let mut live: Vec<&WorkerView> =
+        kind.workers.iter().filter(|worker| !worker.is_stopping() && !worker.drained).collect();
+    live.sort_by_key(|worker| (!worker.is_free(), !worker.is_starting(), Reverse(worker.idle_for), worker.id));
+    let workers = live.iter().take(surplus).map(|worker| worker.id).collect();
+    let reason = format!("someone asked for {target} workers");
+    Some(Step::Retire { kind: kind.kind, workers, cause: DeathCause::ScaledDown, reason })
+}
+
+/// A kind that is no longer configured goes when its last query has ended.
+fn remove(kind: &KindView, steps: &mut Vec<Step>) {
+    let workers: Vec<WorkerId> =
+        kind.workers.iter().filter(|worker| !worker.is_stopping()).map(|worker| worker.id).collect();
+    if kind.unfinished == 0 && !workers.is_empty() {
+        let reason = "its kind is no longer configured".to_owned();
+        steps.push(Step::Retire { kind: kind.kind, workers, cause: DeathCause::Reloaded, reason });
+    }
+}

@@ -1,0 +1,209 @@
+//! Looks at the whole pool, has it decided what its size should be, and does what was decided.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tracing::{debug, info};
+
+use crate::{
+    broker::Demand,
+    config::Config,
+    events::What,
+    model::{DeathCause, WorkerId},
+    state::PoolLifecycle,
+    worker::{PoolWorker, StopMode},
+};
+
+use super::{
+    Inner, Supervisor,
+    kinds::Kind,
+    plan::{DemandView, KindView, PoolView, Starts, Step, WorkerView, plan},
+};
+
+/// How many keys without a worker are looked at in one pass.
+const LANES: usize = 32;
+
+impl Supervisor {
+    /// Brings the pool to the size it should have, as far as it can be done now.
+    pub(super) fn resize(&mut self) {
+        let now = Instant::now();
+        let view = self.view(now);
+        for step in plan(&view) {
+            self.take(step, now);
+        }
+        self.next_look = view.kinds.iter().filter_map(next_look).min().map(|wait| now + wait);
+    }
+
+    fn view(&self, now: Instant) -> PoolView {
+        let config = self.inner.config();
+        let kinds = self.inner.kinds.all();
+        let mut workers: Vec<Vec<Arc<PoolWorker>>> = kinds.iter().map(|_| Vec::new()).collect();
+        for worker in self.inner.data.snapshot() {
+            workers[worker.slot].push(worker);
+        }
+        let views = kinds.iter().zip(workers).map(|(kind, workers)| self.kind_view(kind, &workers, now));
+        PoolView {
+            max_workers: config.pool.max_workers.get(),
+            max_starting: config.pool.max_starting.get(),
+            memory_budget: config.pool.memory_budget,
+            eviction: config.pool.eviction,
+            kinds: views.collect(),
+        }
+    }
+
+    fn kind_view(&self, kind: &Arc<Kind>, workers: &[Arc<PoolWorker>], now: Instant) -> KindView {
+        let inner = &self.inner;
+        let config = kind.config();
+        let demand = inner.broker.demand(&kind.name, LANES);
+        let stopping = inner.lifecycle.get() == PoolLifecycle::Draining;
+        let removed = kind.is_removed();
+        let strict = kind.is_strict();
+        let views: Vec<WorkerView> = workers
+            .iter()
+            .map(|worker| {
+                if worker.kind.must_roll(&config) {
+                    worker.is_due(DeathCause::Reloaded);
+                }
+                let wanted = strict && inner.broker.waits_for(&kind.name, worker.id);
+                worker_view(worker, wanted, self.replaces.get(&worker.id).copied())
+            })
+            .collect();
+        let busy = workers.iter().filter(|worker| worker.is_busy()).count();
+        let live = views.iter().filter(|worker| worker.state.is_live()).count();
+        let mut scaling = kind.scaling.lock();
+        scaling.observe(demand.waiting, busy, now);
+        scaling.shrink_to = scaling.shrink_to.filter(|target| live > *target);
+        let trouble = kind.trouble.lock();
+        KindView {
+            kind: kind.slot,
+            floor: if stopping || removed { 0 } else { scaling.floor.unwrap_or(0).max(config.min) },
+            shrink_to: scaling.shrink_to,
+            removed,
+            unfinished: if removed { inner.broker.unfinished_of(&kind.name) } else { 0 },
+            starts: match trouble.not_before {
+                Some(at) if at > now => Starts::PutOff,
+                _ if trouble.failed_starts > 0 => Starts::Troubled,
+                _ => Starts::Fine,
+            },
+            demand: demand_view(&demand, now),
+            ready: inner.data.has_ready(kind.slot),
+            since_growth: scaling.since_growth(now),
+            quiet_for: scaling.quiet_for(now).filter(|_| !stopping),
+            peak_busy: scaling.peak_busy(),
+            workers: views,
+            config,
+        }
+    }
+
+    fn take(&mut self, step: Step, now: Instant) {
+        match step {
+            Step::Grow { kind, keys, reason } => {
+                let kind = self.inner.kinds.get(kind);
+                let from = self.inner.live(&kind);
+                let started = keys.into_iter().filter_map(|key| self.start_worker(&kind, key)).count();
+                kind.scaling.lock().grew(now);
+                self.inner.scaled(&kind, from, from + started, reason);
+            }
+            Step::Replace { kind, worker, reason } => {
+                let kind = self.inner.kinds.get(kind);
+                if let Some(new) = self.start_worker(&kind, None) {
+                    info!(worker = worker.0, replacement = new.0, kind = %kind.name, reason, "replacing a worker");
+                    self.replaces.insert(new, worker);
+                }
+            }
+            Step::Retire { kind, workers, cause, reason } => {
+                let kind = self.inner.kinds.get(kind);
+                let from = self.inner.live(&kind);
+                for worker in workers.iter().filter_map(|id| self.inner.data.get(*id)) {
+                    info!(worker = worker.id.0, kind = %kind.name, cause = cause.name(), reason, "retiring a worker");
+                    worker.request_stop(cause, StopMode::WhenDone);
+                }
+                if cause == DeathCause::ScaledDown {
+                    self.inner.scaled(&kind, from, from.saturating_sub(workers.len()), reason);
+                }
+            }
+            Step::Shrink { kind, workers, cause, reason } => self.shrink(kind, &workers, cause, reason, now),
+            Step::Evict { kind, worker, reason } => {
+                let kind = self.inner.kinds.get(kind);
+                if let Some(worker) = self.inner.data.get(worker)
+                    && worker.stop_if_free(DeathCause::Evicted)
+                {
+                    self.inner.evicted(&kind, &worker, reason);
+                }
+            }
+            Step::GiveWay { kind, reason } => self.inner.kinds.get(kind).ask_to_give_way(reason),
+        }
+    }
+
+    fn shrink(&self, kind: usize, workers: &[WorkerId], cause: DeathCause, reason: String, now: Instant) {
+        let kind = self.inner.kinds.get(kind);
+        let from = self.inner.live(&kind);
+        let free = workers.iter().filter_map(|id| self.inner.data.get(*id));
+        let stopped = free.filter(|worker| worker.stop_if_free(cause)).count();
+        kind.scaling.lock().shrank(now);
+        if stopped > 0 {
+            self.inner.scaled(&kind, from, from.saturating_sub(stopped), reason);
+        }
+    }
+}
+
+impl Inner {
+    /// Workers of a kind that serve or are on their way to.
+    pub(super) fn live(&self, kind: &Kind) -> usize {
+        self.data.all_of_kind(kind.slot).iter().filter(|worker| worker.state().is_live()).count()
+    }
+
+    /// Tells of a decision about a kind's size.
+    fn scaled(&self, kind: &Kind, from: usize, to: usize, reason: String) {
+        if from == to {
+            debug!(kind = %kind.name, reason, "no worker could be started");
+            return;
+        }
+        info!(kind = %kind.name, from, to, reason, "scaling");
+        self.events.emit(Some(&kind.name), || What::Scaled { from, to, reason });
+    }
+
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.config.read().clone()
+    }
+}
+
+fn worker_view(worker: &PoolWorker, wanted: bool, replaces: Option<WorkerId>) -> WorkerView {
+    let snapshot = worker.snapshot();
+    WorkerView {
+        id: snapshot.id,
+        state: snapshot.state,
+        bound: snapshot.key.is_some(),
+        wanted,
+        drained: snapshot.drained,
+        idle_for: snapshot.idle_for,
+        age: snapshot.uptime,
+        queries: snapshot.queries_processed,
+        rss: snapshot.usage.map_or(snapshot.reserved, |usage| usage.rss),
+        reserved: snapshot.reserved,
+        due: snapshot.due,
+        replaces,
+    }
+}
+
+fn demand_view(demand: &Demand, now: Instant) -> DemandView {
+    let since = |at: Instant| now.saturating_duration_since(at);
+    DemandView {
+        open: demand.open,
+        oldest: demand.oldest.map(since),
+        lanes: demand.lanes.iter().cloned().zip(demand.lanes_since.iter().map(|at| since(*at))).collect(),
+    }
+}
+
+/// When a kind that may still grow is to be looked at again, though nothing new has happened.
+fn next_look(kind: &KindView) -> Option<Duration> {
+    if kind.demand.open == 0 || kind.ready || kind.workers.len() >= kind.config.max.get() {
+        return None;
+    }
+    let after = kind.config.scale_up_after;
+    let by_wait = after.saturating_sub(kind.demand.oldest.unwrap_or_default());
+    let by_growth = kind.since_growth.map_or(Duration::ZERO, |since| after.saturating_sub(since));
+    Some(by_wait.max(by_growth).max(Duration::from_millis(10)))
+}

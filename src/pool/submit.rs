@@ -1,0 +1,150 @@
+//! The way of a query into the pool: its kind is chosen, the broker takes it, and a ready worker gets it at once.
+
+use std::{sync::Arc, time::Duration};
+
+use thiserror::Error;
+
+use crate::{
+    broker::{NewQuery, Scope, SubmitError, Submitted},
+    model::{QueryId, QuerySpec, RejectReason},
+    state::PoolLifecycle,
+};
+
+use super::{
+    Inner, Pool,
+    health::is_admitting,
+    kinds::{Kind, session_lane},
+    routing::Unroutable,
+    worker_data::Reservation,
+};
+
+/// A query as the client sent it, its kind not yet chosen.
+#[derive(Debug)]
+pub struct Request {
+    pub id: Option<QueryId>,
+    pub kind: Option<String>,
+    pub spec: QuerySpec,
+    /// What is left of the client's own deadline.
+    pub deadline: Option<Duration>,
+    /// Cancel it once nobody has read its events for this long.
+    pub abandon_after: Option<Duration>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Accepted {
+    pub id: QueryId,
+    pub kind: Arc<str>,
+    pub submitted: Submitted,
+}
+
+#[derive(Debug, Error)]
+pub enum RequestError {
+    #[error("the server is {0} and takes no more queries")]
+    NotAdmitting(PoolLifecycle),
+    #[error("{0}")]
+    Drained(String),
+    #[error("no worker of kind {kind} is ready, and the query asked not to wait (reject_if_busy)")]
+    Busy { kind: Arc<str> },
+    #[error("workers of kind {kind} do not start, so its queries fail at once; {reason}")]
+    CircuitOpen { kind: Arc<str>, reason: String },
+    #[error(transparent)]
+    Unroutable(#[from] Unroutable),
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+impl Pool {
+    /// Accepts a query and gives it to a ready worker at once if there is one.
+    pub async fn submit(&self, request: Request) -> Result<Accepted, RequestError> {
+        let inner = &self.inner;
+        let lifecycle = inner.lifecycle.get();
+        if !is_admitting(lifecycle) {
+            return Err(RequestError::NotAdmitting(lifecycle));
+        }
+        if let Some(reason) = inner.closed() {
+            return Err(RequestError::Drained(reason));
+        }
+        let kind = inner.route(request.kind.as_deref(), &request.spec)?;
+        let name = kind.name.clone();
+        if let Some(reason) = inner.fails_fast(&kind) {
+            return Err(RequestError::CircuitOpen { kind: name, reason });
+        }
+        let id = request.id.unwrap_or_else(QueryId::generate);
+        let queue_timeout = request.spec.queue_timeout.or(kind.config().queue_timeout);
+        let spec = keyed(&kind, QuerySpec { kind: name.clone(), queue_timeout, ..request.spec })?;
+        let lane = kind.lane(&spec);
+        let reserved = if spec.reject_if_busy { inner.reserve_now(&kind, lane.as_deref(), &id).await? } else { None };
+        let submitted = inner
+            .broker
+            .submit(NewQuery {
+                id: id.clone(),
+                spec,
+                lane: lane.clone().filter(|_| kind.is_strict()),
+                deadline: request.deadline,
+                abandon_after: request.abandon_after,
+            })
+            .await?;
+        match reserved {
+            _ if submitted.existed => {}
+            Some(reservation) => inner.start_now(&kind, reservation, &id).await?,
+            None => inner.place(&kind, lane.as_deref()).await,
+        }
+        Ok(Accepted { id, kind: name, submitted })
+    }
+}
+
+/// A keyed kind must know the key. A session that one of its workers holds stands for that worker's key.
+fn keyed(kind: &Kind, mut spec: QuerySpec) -> Result<QuerySpec, Unroutable> {
+    if kind.config().keyed && spec.key.is_none() {
+        let session = spec.session_id.as_deref().map(session_lane);
+        let holder = session.and_then(|lane| kind.whereabouts.find(&lane));
+        let key = holder.as_ref().and_then(|worker| worker.key());
+        let key = key.ok_or_else(|| Unroutable::NoKey { kind: kind.name.clone() })?;
+        spec.key = Some((**key).into());
+    }
+    Ok(spec)
+}
+
+impl Inner {
+    /// Brings a query that has just arrived to the worker that knows its key or session, or to any that is ready.
+    async fn place(&self, kind: &Kind, lane: Option<&str>) {
+        if let Some(worker) = lane.and_then(|lane| kind.whereabouts.find(lane)) {
+            self.dispatch_to(kind, &worker).await;
+        }
+        self.dispatch(kind).await;
+    }
+
+    /// Reserves a worker for a query that does not want to wait, before it is accepted: one that is refused leaves no
+    /// trace, and may come again under the same id. A query that is here already needs none.
+    async fn reserve_now(
+        &self,
+        kind: &Kind,
+        lane: Option<&str>,
+        id: &QueryId,
+    ) -> Result<Option<Reservation>, RequestError> {
+        if self.broker.get(id).await.is_ok() {
+            return Ok(None);
+        }
+        let balance = kind.config().balance;
+        let known = lane.and_then(|lane| kind.whereabouts.find(lane));
+        let reserved = known.as_ref().and_then(|worker| self.data.reserve_worker(worker, balance));
+        // One that must reach its own worker has no use for another.
+        let any = || {
+            if known.is_some() && kind.is_strict() { None } else { self.data.reserve_ready_worker(kind.slot, balance) }
+        };
+        let reserved = reserved.or_else(any);
+        if reserved.is_none() {
+            self.nudge.notify_one();
+        }
+        reserved.map(Some).ok_or_else(|| RequestError::Busy { kind: kind.name.clone() })
+    }
+
+    /// Starts what waits on a worker that was reserved. If that is another query, which was faster, this one has to go.
+    async fn start_now(&self, kind: &Kind, reservation: Reservation, id: &QueryId) -> Result<(), RequestError> {
+        let scope = if reservation.worker.key().is_some() { Scope::Held } else { Scope::Open };
+        self.hand_over(kind, reservation, scope).await;
+        let busy = RequestError::Busy { kind: kind.name.clone() };
+        if self.broker.reject(id, RejectReason::Busy, &busy.to_string()).await { Err(busy) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,152 @@
+//! What is known about a worker: what it told, what was measured, and how its queries went.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::{
+    model::{DeathCause, QueryId, WorkerId},
+    state::WorkerState,
+};
+
+use super::{
+    PoolWorker,
+    usage::{Reading, Sample},
+};
+
+/// What the worker said of itself in `ready`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Introduction {
+    pub name: Option<String>,
+    pub version: Option<String>,
+    pub capabilities: Vec<String>,
+    /// Whether it sends heartbeats.
+    pub heartbeats: bool,
+}
+
+/// A worker as it is at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub id: WorkerId,
+    pub kind: Arc<str>,
+    pub state: WorkerState,
+    pub pid: Option<u32>,
+    pub query: Option<QueryId>,
+    pub queries_processed: u64,
+    pub started_at: SystemTime,
+    pub uptime: Duration,
+    /// Since it was last given or last finished a query.
+    pub idle_for: Duration,
+    pub peak_rss: Option<u64>,
+    pub usage: Option<Sample>,
+    /// How long ago it last said anything.
+    pub last_heard: Duration,
+    pub introduction: Introduction,
+    /// The key it is bound to.
+    pub key: Option<Arc<str>>,
+    /// It takes no queries because someone said so.
+    pub drained: bool,
+    /// Set aside for it out of the memory budget.
+    pub reserved: u64,
+    /// Why it is to be replaced.
+    pub due: Option<DeathCause>,
+}
+
+impl PoolWorker {
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = self.lock.lock();
+        let uptime = self.created.elapsed();
+        let usage = inner.usage.latest();
+        let worn = self.wear.due(inner.dispatched, uptime, usage.map(|usage| usage.rss));
+        Snapshot {
+            id: self.id,
+            kind: self.kind.name.clone(),
+            state: self.state(),
+            pid: inner.pid,
+            query: inner.current_task.clone(),
+            queries_processed: inner.queries_processed,
+            started_at: self.created_at,
+            uptime,
+            idle_for: inner.last_activity.elapsed(),
+            peak_rss: inner.usage.peak_rss,
+            usage,
+            last_heard: inner.last_heard.elapsed(),
+            introduction: inner.introduction.clone(),
+            key: self.key().cloned(),
+            drained: inner.drained,
+            reserved: self.kind.memory.unwrap_or(0),
+            due: inner.due.or(worn),
+        }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.lock.lock().current_task.is_some() || self.state() == WorkerState::Processing
+    }
+
+    /// Whether it has finished a query.
+    pub fn has_served(&self) -> bool {
+        self.lock.lock().queries_processed > 0
+    }
+
+    /// How many queries it was given.
+    pub fn dispatched(&self) -> u64 {
+        self.lock.lock().dispatched
+    }
+
+    /// The key it is bound to.
+    pub fn key(&self) -> Option<&Arc<str>> {
+        self.key.get()
+    }
+
+    /// Binds it to a key for the rest of its life.
+    pub fn bind(&self, key: Arc<str>) {
+        // It is bound already if it was started for the key.
+        let _ = self.key.set(key);
+    }
+
+    /// It is to be replaced when a replacement is ready.
+    pub fn is_due(&self, cause: DeathCause) {
+        self.lock.lock().due.get_or_insert(cause);
+    }
+
+    pub(super) fn set_pid(&self, pid: u32) {
+        self.lock.lock().pid = Some(pid);
+    }
+
+    pub(super) fn measured(&self, reading: Reading) {
+        self.lock.lock().usage.add(reading, Instant::now());
+    }
+
+    pub(super) fn heard(&self) {
+        self.lock.lock().last_heard = Instant::now();
+    }
+
+    pub(super) fn sends_heartbeats(&self) -> bool {
+        self.lock.lock().introduction.heartbeats
+    }
+
+    /// Its last uses of resources, oldest first.
+    pub fn samples(&self) -> Vec<Sample> {
+        self.lock.lock().usage.samples()
+    }
+
+    /// It answered a query as it should.
+    pub fn succeeded(&self) {
+        let mut inner = self.lock.lock();
+        inner.failures = None;
+        inner.last_success = Some(Instant::now());
+    }
+
+    /// It failed a query. Says how many in a row that makes, and since when.
+    pub fn failed(&self) -> (u32, Instant) {
+        let mut inner = self.lock.lock();
+        let (count, since) = inner.failures.unwrap_or((0, Instant::now()));
+        *inner.failures.insert((count + 1, since))
+    }
+
+    /// Whether it has answered a query as it should since then.
+    pub fn succeeded_since(&self, then: Instant) -> bool {
+        self.lock.lock().last_success.is_some_and(|at| at >= then)
+    }
+}
