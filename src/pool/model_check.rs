@@ -9,7 +9,7 @@ use std::{
 
 use shuttle::{future::block_on, thread};
 
-use super::*;
+use super::{worker_data::Reservation, *};
 use crate::{
     config::Balance,
     model::{DeathCause, EventBody, FailureReason, Outcome, QueryId},
@@ -32,10 +32,19 @@ impl Seen {
         usize::try_from(worker.id.0).expect("few workers") - 1
     }
 
-    /// Reserves a worker and gives it back. Says whether there was one.
+    /// Reserves the next worker and gives it back. Says whether there was one.
     fn reserve(&self, data: &Arc<WorkerData>) -> bool {
+        self.hold_briefly(|| data.reserve_ready_worker(0, Balance::RoundRobin))
+    }
+
+    /// Reserves just this worker and gives it back. Says whether it was free.
+    fn reserve_by_name(&self, data: &Arc<WorkerData>, worker: &Arc<PoolWorker>) -> bool {
+        self.hold_briefly(|| data.reserve_worker(worker, Balance::RoundRobin))
+    }
+
+    fn hold_briefly(&self, reserve: impl FnOnce() -> Option<Reservation>) -> bool {
         let stopped_before = [0, 1].map(|at| self.stopped[at].load(SeqCst));
-        let Some(reservation) = data.reserve_ready_worker(0, Balance::RoundRobin) else { return false };
+        let Some(reservation) = reserve() else { return false };
         let at = Self::at(&reservation.worker);
         assert!(!stopped_before[at], "a worker was reserved after its stop was recorded");
         assert!(!self.reserved[at].swap(true, SeqCst), "a worker was reserved twice");
@@ -43,6 +52,16 @@ impl Seen {
         self.reserved[at].store(false, SeqCst);
         drop(reservation);
         true
+    }
+
+    /// Stops a worker if it is free. Says whether it was.
+    fn evict(&self, worker: &PoolWorker) -> bool {
+        let evicted = worker.stop_if_free(DeathCause::Evicted);
+        if evicted {
+            assert!(!self.reserved[Self::at(worker)].load(SeqCst), "a reserved worker was evicted");
+            self.stopped[Self::at(worker)].store(true, SeqCst);
+        }
+        evicted
     }
 
     fn stop(&self, worker: &PoolWorker) {
@@ -84,6 +103,44 @@ fn reservations_that_come_to_nothing_against_stop() {
         assert_eq!(reservation.worker.id, workers[1].id);
         assert!(data.reserve_ready_worker(0, Balance::RoundRobin).is_none(), "a worker was handed out twice");
         assert_eq!(workers[0].state(), WorkerState::Evicting);
+        for worker in &workers {
+            assert_legal_history(worker);
+        }
+    });
+}
+
+#[test]
+fn reservations_by_turn_and_by_name_against_eviction() {
+    Stage::sample(|stage| {
+        let data = Arc::new(WorkerData::default());
+        data.add_kind();
+        let workers = [stage.worker(1), stage.worker(2)];
+        for worker in &workers {
+            data.add(worker.clone());
+            data.enqueue_ready(worker, Balance::RoundRobin);
+        }
+        let seen = Arc::new(Seen::default());
+        let mut reserving: Vec<_> = (0..2)
+            .map(|_| {
+                let (seen, data) = (seen.clone(), data.clone());
+                thread::spawn(move || seen.reserve(&data))
+            })
+            .collect();
+        reserving.push({
+            let (seen, data, worker) = (seen.clone(), data.clone(), workers[1].clone());
+            thread::spawn(move || seen.reserve_by_name(&data, &worker))
+        });
+        let evicted = seen.evict(&workers[0]);
+        for reserving in reserving {
+            reserving.join().unwrap();
+        }
+
+        // Whoever was not evicted is in the rotation, once, however it was reserved.
+        let left: Vec<_> = std::iter::from_fn(|| data.reserve_ready_worker(0, Balance::RoundRobin)).collect();
+        let mut left: Vec<_> = left.iter().map(|reservation| reservation.worker.id).collect();
+        left.sort_unstable();
+        let expected = workers.iter().map(|worker| worker.id).skip(usize::from(evicted));
+        assert_eq!(left, expected.collect::<Vec<_>>(), "a ready worker was lost or handed out twice");
         for worker in &workers {
             assert_legal_history(worker);
         }

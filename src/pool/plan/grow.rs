@@ -38,24 +38,18 @@ pub(super) struct Wish {
 
 pub(super) fn plan(kind: &KindView, room: &mut Room, steps: &mut Vec<Step>) -> Vec<Unmet> {
     let Some(wish) = wish(kind) else { return Vec::new() };
-    let mut places_of_kind = kind.config.max.get().saturating_sub(kind.present());
+    let mut free = kind.config.max.get().saturating_sub(kind.present());
+    let mut leaving = kind.workers.iter().filter(|worker| worker.is_stopping()).count();
     let mut granted = Vec::new();
     let mut unmet = Vec::new();
     for key in wish.keys {
-        let lack = match (places_of_kind, kind.present() - (kind.live() + drained(kind)).min(kind.present())) {
-            // Workers of the kind are leaving: their places are as good as free.
-            (0, leaving) if leaving > unmet.len() => break,
-            (0, _) => Limit::Kind,
-            _ => match room.take(kind.memory()) {
-                Ok(()) => {
-                    places_of_kind -= 1;
-                    granted.push(key);
-                    continue;
-                }
-                Err(Lack::Soon | Lack::Starts) => break,
-                Err(Lack::Places) => Limit::Places,
-                Err(Lack::Memory) => Limit::Memory,
-            },
+        let lack = match grant(kind, &mut free, &mut leaving, room) {
+            Grant::Now => {
+                granted.push(key);
+                continue;
+            }
+            Grant::Soon => continue,
+            Grant::Never(lack) => lack,
         };
         if !wish.pressing {
             break;
@@ -68,8 +62,29 @@ pub(super) fn plan(kind: &KindView, room: &mut Room, steps: &mut Vec<Step>) -> V
     unmet
 }
 
-fn drained(kind: &KindView) -> usize {
-    kind.workers.iter().filter(|worker| worker.drained && !worker.is_stopping()).count()
+enum Grant {
+    Now,
+    /// When a worker that leaves is gone, or enough of those that start are up.
+    Soon,
+    /// Not unless a worker makes room.
+    Never(Limit),
+}
+
+fn grant(kind: &KindView, free: &mut usize, leaving: &mut usize, room: &mut Room) -> Grant {
+    if *free == 0 {
+        // The place of a worker of the kind that leaves is as good as free, once.
+        let soon = leaving.checked_sub(1).map(|rest| *leaving = rest).is_some();
+        return if soon { Grant::Soon } else { Grant::Never(Limit::Kind) };
+    }
+    match room.take(kind.memory()) {
+        Ok(()) => {
+            *free -= 1;
+            Grant::Now
+        }
+        Err(Lack::Soon | Lack::Starts) => Grant::Soon,
+        Err(Lack::Places) => Grant::Never(Limit::Places),
+        Err(Lack::Memory) => Grant::Never(Limit::Memory),
+    }
 }
 
 /// What the kind would have if there were room for everything.
