@@ -5,29 +5,27 @@
 //! with the lease that the attempt is still its own; a cancel may come from elsewhere; a reader may sit on another
 //! machine than the worker.
 
-mod listing;
+mod error;
 mod memory;
 
 use std::{
     fmt,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use async_trait::async_trait;
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{Event, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
+    model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
     state::QueryState,
 };
 
-pub use listing::{
-    DeadLetter, DeadLetterError, DeadLetterPage, FailedAttempt, NoSuchDeadLetter, Page, QueryFilter, QueryInfo,
-    QueryPage,
+pub use error::{
+    AppendError, DeadLetterError, LeaseLost, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable,
 };
 pub use memory::{MemoryBroker, MemoryLimits};
 
@@ -170,55 +168,6 @@ pub struct Submitted {
     pub existed: bool,
 }
 
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum SubmitError {
-    #[error("the queue is full: {waiting} queries wait, at most {limit} may (queue.max_queries)")]
-    QueueFull { waiting: usize, limit: usize },
-    #[error(
-        "the queue is full for {owner}: {waiting} of its queries wait, at most {limit} may (queue.max_queries_per_owner)"
-    )]
-    OwnerQueueFull { owner: Box<str>, waiting: usize, limit: usize },
-    #[error("query {id} exists with another body; submit it again unchanged, or choose another id")]
-    Conflict { id: QueryId },
-    #[error("the server is stopping and takes no more queries")]
-    Closed,
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-}
-
-/// The broker cannot do its work now: its store is out of reach or refuses.
-#[derive(Debug, Clone, Error, PartialEq, Eq)]
-#[error("the broker is not available: {0}")]
-pub struct Unavailable(pub String);
-
-/// Why nothing can be said of a query.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum QueryError {
-    #[error(transparent)]
-    NoSuchQuery(#[from] NoSuchQuery),
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-}
-
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("query {0} is not known; it may have ended so long ago that it is no longer kept (results.retention)")]
-pub struct NoSuchQuery(pub QueryId);
-
-/// Another replica has the query now, or it has ended: the output of this attempt is worth nothing.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("the lease was lost")]
-pub struct LeaseLost;
-
-/// Why output could not be added.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum AppendError {
-    #[error(transparent)]
-    LeaseLost(#[from] LeaseLost),
-    /// The log is full, its readers are slow, and the overflow policy is to fail.
-    #[error("the readers did not keep up: the log is full and results.max_stall is over")]
-    Overflow,
-}
-
 /// How an attempt ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
@@ -327,4 +276,74 @@ pub enum CancelFound {
     Running(QueryState),
     Cancelling(QueryState),
     Ended(QueryState),
+}
+
+/// What is known of a query beside its events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryInfo {
+    pub id: QueryId,
+    pub kind: Arc<str>,
+    pub query_type: Option<Box<str>>,
+    pub priority: u32,
+    pub owner: Option<Box<str>>,
+    pub key: Option<Box<str>>,
+    pub state: QueryState,
+    pub attempts: u32,
+    pub worker: Option<WorkerId>,
+    pub submitted_at: SystemTime,
+    pub started_at: Option<SystemTime>,
+    pub ended_at: Option<SystemTime>,
+    pub first_sequence: u64,
+    pub next_sequence: u64,
+    /// Whether it is kept as a dead letter.
+    pub dead_letter: bool,
+    /// The dead letter that it is the second life of.
+    pub requeued_from: Option<QueryId>,
+    /// Its own second life.
+    pub requeued_as: Option<QueryId>,
+}
+
+/// A query that ended in failure, with all that a person needs to judge it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLetter {
+    pub query: QueryInfo,
+    pub payload: JsonText,
+    /// Every failed attempt, the last one included.
+    pub failures: Vec<FailedAttempt>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedAttempt {
+    pub attempt: u32,
+    pub at: SystemTime,
+    pub failure: Failure,
+}
+
+#[derive(Debug, Clone)]
+pub struct DeadLetterPage {
+    pub letters: Vec<DeadLetter>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<u64>,
+}
+
+/// Which queries to list. Empty means any.
+#[derive(Debug, Clone, Default)]
+pub struct QueryFilter {
+    pub states: Vec<QueryState>,
+    pub kind: Option<String>,
+}
+
+/// Which part of a listing.
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    /// Position after which the page begins.
+    pub after: u64,
+    pub size: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct QueryPage {
+    pub queries: Vec<QueryInfo>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<u64>,
 }

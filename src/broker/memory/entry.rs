@@ -14,7 +14,10 @@ use crate::{
     sync::Mutex,
 };
 
-use super::record::{Arrival, Finished, Held, Holder, Record, Released, Room};
+use super::{
+    queue::{Spot, Ticket},
+    record::{Arrival, Finished, Held, Holder, Record, Released, Room},
+};
 
 /// The most events a reader takes at once, so that one lock is never held for long.
 const READ_BATCH: usize = 256;
@@ -24,6 +27,8 @@ pub(super) struct Entry {
     pub fixed: Arrival,
     pub submitted: Instant,
     submitted_at: SystemTime,
+    /// Where it stands in its kind's queue.
+    pub spot: Spot,
     record: Mutex<Record>,
     /// Wakes the readers: once for each batch.
     pub(super) changed: Notify,
@@ -32,12 +37,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(fixed: Arrival) -> Self {
+    pub(super) fn new(fixed: Arrival, now: Instant) -> Self {
         fixed.tally.entered(QueryState::Pending);
+        fixed.tally.owners.entered(fixed.spec.owner.as_deref(), QueryState::Pending);
         Self {
             fixed,
-            submitted: Instant::now(),
+            submitted: now,
             submitted_at: SystemTime::now(),
+            spot: Spot::default(),
             record: Mutex::new(Record::new()),
             changed: Notify::new(),
             room: Notify::new(),
@@ -50,6 +57,20 @@ impl Entry {
 
     pub(super) fn is_pending(&self) -> bool {
         self.state() == QueryState::Pending
+    }
+
+    pub(super) fn owner(&self) -> Option<&str> {
+        self.fixed.spec.owner.as_deref()
+    }
+
+    /// Whether no worker has had it yet.
+    pub(super) fn is_untried(&self) -> bool {
+        self.record.lock().tries.attempt == 0
+    }
+
+    /// The place in line that it had when it was claimed last.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.record.lock().ticket
     }
 
     pub(super) fn is_dead_letter(&self) -> bool {
@@ -67,7 +88,7 @@ impl Entry {
     }
 
     /// Takes the query if it still waits, counting an attempt.
-    pub(super) fn claim(&self, worker: WorkerId) -> Option<Held> {
+    pub(super) fn claim(&self, worker: WorkerId, ticket: Ticket) -> Option<Held> {
         let mut record = self.record.lock();
         if record.state != QueryState::Pending {
             return None;
@@ -75,6 +96,7 @@ impl Entry {
         self.step(&mut record, QueryState::Processing);
         record.tries.attempt += 1;
         record.worker = Some(worker);
+        record.ticket = ticket;
         record.started_at.get_or_insert_with(SystemTime::now);
         let token = fastrand::u64(..);
         let (orders, receiver) = watch::channel(Order::Run);
@@ -335,6 +357,7 @@ impl Entry {
     fn step(&self, record: &mut Record, to: QueryState) {
         state::transition(record.state, to).expect("the broker makes only legal transitions");
         self.fixed.tally.moved(record.state, to);
+        self.fixed.tally.owners.moved(self.owner(), record.state, to);
         record.state = to;
     }
 }

@@ -37,7 +37,9 @@ impl MemoryLease {
     }
 
     fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
-        match self.entry.finish(self.held.token, outputs, ending)? {
+        let finished = self.entry.finish(self.held.token, outputs, ending)?;
+        self.store.stopped_running(&self.entry);
+        match finished {
             Finished::Over(state) => {
                 self.store.retire(self.entry.clone());
                 Ok(state)
@@ -110,8 +112,9 @@ impl Lease for MemoryLease {
         match self.entry.release(self.held.token) {
             Released::Waiting => self.store.waits_again(&self.entry),
             Released::Ended => self.store.retire(self.entry.clone()),
-            Released::NotOurs => {}
+            Released::NotOurs => return,
         }
+        self.store.stopped_running(&self.entry);
     }
 
     fn orders(&self) -> watch::Receiver<Order> {

@@ -7,6 +7,7 @@ mod log;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 mod model_check;
+mod owners;
 mod queue;
 mod reader;
 mod readers;
@@ -38,6 +39,7 @@ use super::{
     NoSuchDeadLetter, Page, QueryError, QueryFilter, QueryInfo, QueryPage, SubmitError, Submitted, Unavailable,
 };
 use index::Keep;
+use owners::{OwnerLimits, Owners};
 use reader::MemoryReader;
 use store::{STOPPED, Store};
 use tally::KindTally;
@@ -67,6 +69,10 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
+    fn owners(&self) -> OwnerLimits {
+        OwnerLimits { waiting: self.max_queries_per_owner, running: self.max_running_per_owner }
+    }
+
     fn keep(&self) -> Keep {
         Keep {
             retention: self.retention,
@@ -84,16 +90,17 @@ impl MemoryBroker {
     #[must_use]
     pub fn new(limits: MemoryLimits, metrics: Arc<QueryMetrics>) -> Self {
         Self(Arc::new(Store {
-            limits,
             index: Mutex::default(),
             kinds: RwLock::default(),
             deadlines: Mutex::default(),
             next_number: AtomicU64::new(1),
             waiting: Arc::default(),
+            owners: Arc::new(Owners::new(limits.owners())),
             closed: AtomicBool::new(false),
             arrival: Notify::new(),
             new_deadline: Notify::new(),
             metrics,
+            limits,
         }))
     }
 
@@ -105,11 +112,11 @@ impl MemoryBroker {
 #[async_trait]
 impl Broker for MemoryBroker {
     async fn submit(&self, query: NewQuery) -> Result<Submitted, SubmitError> {
-        self.0.submit(query, None)
+        self.0.submit(query, None, Instant::now())
     }
 
     async fn claim(&self, claimant: Claimant<'_>) -> Result<Option<Claim>, Unavailable> {
-        Ok(self.0.claim(claimant))
+        Ok(self.0.claim(claimant, Instant::now()))
     }
 
     async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError> {
@@ -142,7 +149,7 @@ impl Broker for MemoryBroker {
         let spec = entry.fixed.spec.clone();
         let lane = entry.fixed.lane.clone();
         let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane };
-        self.0.submit(again, Some(id.clone()))?;
+        self.0.submit(again, Some(id.clone()), Instant::now())?;
         entry.requeued_as(new_id);
         self.0.index.lock().revived(Instant::now(), &entry);
         Ok(())

@@ -49,14 +49,17 @@ fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
         capabilities: Box::default(),
         reject_if_busy: false,
     };
-    broker.0.submit(NewQuery { id: id(), spec, deadline: None, abandon_after: None, lane: None }, None).unwrap();
+    broker
+        .0
+        .submit(NewQuery { id: id(), spec, deadline: None, abandon_after: None, lane: None }, None, Instant::now())
+        .unwrap();
     broker
 }
 
 fn claim(broker: &MemoryBroker, worker: u64) -> Option<Box<dyn Lease>> {
     broker
         .0
-        .claim(Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Open, takes_lane: false })
+        .claim(Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Open, takes_lane: false }, Instant::now())
         .map(|claim| claim.lease)
 }
 

@@ -15,6 +15,7 @@ use crate::{
 
 use super::{
     log::{Log, LogLimits},
+    queue::Ticket,
     readers::Readers,
     tally::KindTally,
 };
@@ -43,6 +44,8 @@ pub(super) struct Record {
     pub tries: Tries,
     pub failures: Vec<FailedAttempt>,
     pub holder: Option<Holder>,
+    /// Where it stood in line when it was claimed last.
+    pub ticket: Ticket,
     pub cancel: Option<Arc<str>>,
     pub retry_at: Option<Instant>,
     pub dead_letter: bool,
@@ -98,6 +101,7 @@ impl Record {
             tries: Tries::default(),
             failures: Vec::new(),
             holder: None,
+            ticket: Ticket::default(),
             cancel: None,
             retry_at: None,
             dead_letter: false,

@@ -14,13 +14,21 @@ use tokio::sync::Notify;
 use crate::{
     broker::{CancelFound, Claim, Claimant, NewQuery, NoSuchQuery, SubmitError, Submitted},
     metrics::QueryMetrics,
-    model::{Outcome, QueryId, RejectReason},
+    model::{Outcome, QueryId, QuerySpec, RejectReason},
     state::QueryState,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock},
 };
 
 use super::{
-    MemoryLimits, entry::Entry, index::Index, lease::MemoryLease, log::LogLimits, record::Arrival, tally::KindTally,
+    MemoryLimits,
+    entry::Entry,
+    index::Index,
+    lease::MemoryLease,
+    log::LogLimits,
+    owners::Owners,
+    queue::{Item, Verdict},
+    record::Arrival,
+    tally::KindTally,
 };
 
 /// How often the chores run when no deadline calls earlier.
@@ -37,6 +45,7 @@ pub(super) struct Store {
     pub deadlines: Mutex<BTreeMap<(Instant, u64), Weak<Entry>>>,
     pub next_number: AtomicU64,
     pub waiting: Arc<AtomicUsize>,
+    pub owners: Arc<Owners>,
     pub closed: AtomicBool,
     pub arrival: Notify,
     pub new_deadline: Notify,
@@ -52,23 +61,58 @@ impl Store {
         if let Some(tally) = self.kinds.read().get(kind) {
             return tally.clone();
         }
-        let new = || Arc::new(KindTally::new(self.waiting.clone()));
+        let new = || Arc::new(KindTally::new(self.limits.aging, self.waiting.clone(), self.owners.clone()));
         self.kinds.write().entry(kind.clone()).or_insert_with(new).clone()
     }
 
-    pub(super) fn admit(&self) -> Result<(), SubmitError> {
+    /// Makes room for a query, or says why there is none. The caller retires who had to make room.
+    fn admit(&self, spec: &QuerySpec) -> Result<Option<Arc<Entry>>, SubmitError> {
         if self.closed.load(Relaxed) {
             return Err(SubmitError::Closed);
         }
+        if let Some(owner) = &spec.owner
+            && let Some((waiting, limit)) = self.owners.full(owner)
+        {
+            return Err(SubmitError::OwnerQueueFull { owner: owner.clone(), waiting, limit });
+        }
         let limit = self.limits.max_queries;
         let waiting = self.waiting.load(Relaxed);
-        if waiting >= limit {
-            return Err(SubmitError::QueueFull { waiting, limit });
+        if waiting < limit {
+            return Ok(None);
         }
-        Ok(())
+        self.shed_for(spec.priority).map(Some).ok_or(SubmitError::QueueFull { waiting, limit })
     }
 
-    pub(super) fn submit(&self, query: NewQuery, requeued_from: Option<QueryId>) -> Result<Submitted, SubmitError> {
+    /// Ends the newest query of the worst priority, if that is worse than this one.
+    fn shed_for(&self, priority: u32) -> Option<Arc<Entry>> {
+        loop {
+            let kinds = self.kinds.read();
+            let candidates = kinds.values().filter_map(|tally| tally.queue.newest_of_worst());
+            let victim = candidates.max_by_key(|entry| (entry.fixed.spec.priority, entry.fixed.number))?;
+            drop(kinds);
+            let worse = victim.fixed.spec.priority;
+            if worse <= priority {
+                return None;
+            }
+            let message = format!(
+                "pushed out of the full queue by a query of priority {priority}, its own is {worse}: at most {} queries \
+                 may wait (queue.max_queries)",
+                self.limits.max_queries
+            );
+            let shed = victim.end_waiting(Outcome::Rejected { reason: RejectReason::Shed, message: message.into() });
+            self.leave_line(&victim);
+            if shed {
+                return Some(victim);
+            }
+        }
+    }
+
+    pub(super) fn submit(
+        &self,
+        query: NewQuery,
+        requeued_from: Option<QueryId>,
+        now: Instant,
+    ) -> Result<Submitted, SubmitError> {
         let tally = self.kind(&query.spec.kind);
         let mut index = self.index.lock();
         if let Some(known) = index.get(&query.id) {
@@ -79,22 +123,26 @@ impl Store {
                 Err(SubmitError::Conflict { id: query.id })
             };
         }
-        self.admit()?;
-        let entry = Arc::new(Entry::new(Arrival {
+        let shed = self.admit(&query.spec)?;
+        let arrival = Arrival {
             id: query.id,
             number: self.next_number.fetch_add(1, Relaxed),
             spec: query.spec,
-            deadline: query.deadline.and_then(|left| Instant::now().checked_add(left)),
+            deadline: query.deadline.and_then(|left| now.checked_add(left)),
             abandon_after: query.abandon_after,
             requeued_from,
             lane: query.lane,
             tally: tally.clone(),
             limits: LogLimits { events: self.limits.max_events, bytes: self.limits.max_bytes },
-        }));
+        };
+        let entry = Arc::new(Entry::new(arrival, now));
         index.insert(&entry);
         drop(index);
+        if let Some(shed) = shed {
+            self.retire(shed);
+        }
         self.watch_deadline(&entry);
-        tally.queue.push(&entry);
+        tally.queue.push(&entry, now);
         if self.closed.load(SeqCst) && self.reject(&entry, RejectReason::Shutdown, STOPPED) {
             // It closed in between, and may have looked at the queue before this one was in it.
             return Ok(Submitted { state: QueryState::Rejected, existed: false });
@@ -121,30 +169,56 @@ impl Store {
         self.new_deadline.notify_one();
     }
 
-    pub(super) fn claim(self: &Arc<Self>, claimant: Claimant<'_>) -> Option<Claim> {
+    pub(super) fn claim(self: &Arc<Self>, claimant: Claimant<'_>, now: Instant) -> Option<Claim> {
         let tally = self.kinds.read().get(claimant.kind).cloned()?;
-        while let Some(entry) = tally.queue.take(claimant) {
-            let now = Instant::now();
+        let (mut late, mut ended) = (Vec::new(), Vec::new());
+        let claimed = tally.queue.take(claimant, now, |item| {
+            let entry = &item.entry;
             let expires = entry.expires();
             if expires.is_some_and(|at| at <= now) {
-                self.reject_expired(&entry);
-                continue;
+                late.push(entry.clone());
+                return Verdict::Gone;
             }
-            let Some(held) = entry.claim(claimant.worker) else { continue };
-            self.forget_deadline(&entry, expires);
-            self.metrics.claimed(&entry.fixed.spec.kind, now.duration_since(entry.submitted));
-            return Some(Claim {
-                deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
-                lane: entry.fixed.lane.clone(),
-                lease: Box::new(MemoryLease::new(self.clone(), entry, held)),
-            });
+            if !self.owners.begin(entry.owner()) {
+                return Verdict::SetAside;
+            }
+            let Some(held) = entry.claim(claimant.worker, item.ticket()) else {
+                self.owners.did_not_begin(entry.owner());
+                ended.push(entry.clone());
+                return Verdict::Gone;
+            };
+            Verdict::Take((entry.clone(), held, expires))
+        });
+        for entry in &late {
+            self.reject_expired(entry);
         }
-        None
+        for entry in &ended {
+            // It was counted as running for a moment, which another query of its owner may have met.
+            self.stopped_running(entry);
+        }
+        let (entry, held, expires) = claimed?;
+        self.forget_deadline(&entry, expires);
+        self.metrics.claimed(&entry.fixed.spec.kind, now.saturating_duration_since(entry.submitted));
+        Some(Claim {
+            deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
+            lane: entry.fixed.lane.clone(),
+            lease: Box::new(MemoryLease::new(self.clone(), entry, held)),
+        })
+    }
+
+    /// A query no longer runs: another one of its owner may, of whatever kind.
+    pub(super) fn stopped_running(&self, entry: &Entry) {
+        let Some(owner) = entry.owner().filter(|_| self.owners.limits_running()) else { return };
+        let kinds: Vec<_> = self.kinds.read().values().cloned().collect();
+        let back = kinds.iter().filter(|tally| tally.queue.bring_back(owner)).count();
+        if back > 0 {
+            self.arrival.notify_one();
+        }
     }
 
     /// A query that a worker had waits again, at its old place in the line.
     pub(super) fn waits_again(&self, entry: &Arc<Entry>) {
-        entry.fixed.tally.queue.push(entry);
+        entry.fixed.tally.queue.put_back(Item::new(entry.ticket(), entry.clone()));
         self.watch_deadline(entry);
         if self.closed.load(SeqCst) {
             // Nobody will claim it any more.
@@ -182,9 +256,15 @@ impl Store {
     }
 
     /// The same for one that ended while it waited.
-    fn left_line(&self, entry: Arc<Entry>) {
-        entry.fixed.tally.queue.remove(&entry);
+    fn retire_waiting(&self, entry: Arc<Entry>) {
+        self.leave_line(&entry);
         self.retire(entry);
+    }
+
+    fn leave_line(&self, entry: &Entry) {
+        if entry.fixed.tally.queue.remove(entry) {
+            self.arrival.notify_one();
+        }
     }
 
     pub(super) fn dismiss(forgotten: &[Arc<Entry>]) {
@@ -205,7 +285,7 @@ impl Store {
     pub(super) fn reject(&self, entry: &Arc<Entry>, reason: RejectReason, message: &str) -> bool {
         let rejected = entry.end_waiting(Outcome::Rejected { reason, message: message.into() });
         if rejected {
-            self.left_line(entry.clone());
+            self.retire_waiting(entry.clone());
         }
         rejected
     }
@@ -217,14 +297,14 @@ impl Store {
         }
         self.requeue_due(entry, now);
         if entry.cancel_if_abandoned(now, "nobody was reading its events any more") == Some(CancelFound::Queued) {
-            self.left_line(entry.clone());
+            self.retire_waiting(entry.clone());
         }
     }
 
     pub(super) fn cancel(&self, entry: Arc<Entry>, reason: &str) -> CancelFound {
         let found = entry.cancel(reason);
         if found == CancelFound::Queued {
-            self.left_line(entry);
+            self.retire_waiting(entry);
         }
         found
     }

@@ -1,13 +1,16 @@
 //! How many queries of a kind are in each state, kept where the states change.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use crate::{
     state::{QueryState, State},
     sync::AtomicUsize,
 };
 
-use super::queue::KindQueue;
+use super::{owners::Owners, queue::KindQueue};
 
 /// A kind's line of waiting queries together with the counts of all its queries.
 #[derive(Debug)]
@@ -16,11 +19,13 @@ pub(super) struct KindTally {
     counts: [AtomicUsize; QueryState::ALL.len()],
     /// Waiting queries of all kinds.
     all_waiting: Arc<AtomicUsize>,
+    /// The owners of queries of all kinds.
+    pub owners: Arc<Owners>,
 }
 
 impl KindTally {
-    pub(super) fn new(all_waiting: Arc<AtomicUsize>) -> Self {
-        Self { queue: KindQueue::default(), counts: Default::default(), all_waiting }
+    pub(super) fn new(aging: Option<Duration>, all_waiting: Arc<AtomicUsize>, owners: Arc<Owners>) -> Self {
+        Self { queue: KindQueue::new(aging), counts: Default::default(), all_waiting, owners }
     }
 
     pub(super) fn entered(&self, state: QueryState) {

@@ -1,0 +1,106 @@
+//! Who gets which query.
+
+use std::time::Instant;
+
+use super::{
+    lines::Lines,
+    order::{Item, Key},
+    spot::Place,
+};
+use crate::{
+    broker::{Claimant, Scope},
+    model::WorkerId,
+};
+
+/// What becomes of the query that is first.
+#[derive(Debug)]
+pub(in super::super) enum Verdict<T> {
+    Take(T),
+    /// Its owner runs as many as it may.
+    SetAside,
+    /// It has stopped waiting.
+    Gone,
+}
+
+/// Which line a query is first in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Free,
+    OpenLanes,
+    OwnLanes,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pick {
+    source: Source,
+    key: Key,
+    /// The first of those that anyone could take.
+    anyones: Option<Key>,
+}
+
+impl Lines {
+    /// Takes the first query for a claimant that `decide` lets it take.
+    pub(super) fn take<T>(
+        &mut self,
+        claimant: Claimant<'_>,
+        now: Instant,
+        mut decide: impl FnMut(&Item) -> Verdict<T>,
+    ) -> Option<T> {
+        self.ripen(Some(claimant.worker), now);
+        loop {
+            let pick = self.pick(claimant)?;
+            let item = self.pop(pick.source, claimant.worker)?;
+            match decide(&item) {
+                Verdict::Take(taken) => {
+                    self.taken(&item, pick, claimant);
+                    return Some(taken);
+                }
+                Verdict::SetAside => self.set_aside(item),
+                Verdict::Gone => {
+                    // It is out of its heap already, but stands in line until it is told otherwise.
+                    self.remove(&item.entry);
+                }
+            }
+        }
+    }
+
+    fn pick(&mut self, claimant: Claimant<'_>) -> Option<Pick> {
+        let free = self.free.first_live().map(Item::key);
+        let open = self.lanes.first(None);
+        let own = self.lanes.first(Some(claimant.worker));
+        let anyones = [free, open].into_iter().flatten().min();
+        let sources = match claimant.scope {
+            Scope::Open => [(free, Source::Free), (open, Source::OpenLanes), (own, Source::OwnLanes)],
+            Scope::Held => [(None, Source::Free), (None, Source::OpenLanes), (own, Source::OwnLanes)],
+        };
+        let found = sources.into_iter().filter_map(|(key, source)| Some(Pick { source, key: key?, anyones }));
+        found.min_by_key(|pick| pick.key)
+    }
+
+    fn pop(&mut self, source: Source, worker: WorkerId) -> Option<Item> {
+        match source {
+            Source::Free => self.free.pop(),
+            Source::OpenLanes => self.lanes.pop(None),
+            Source::OwnLanes => self.lanes.pop(Some(worker)),
+        }
+    }
+
+    fn taken(&mut self, item: &Item, pick: Pick, claimant: Claimant<'_>) {
+        self.tell_time(pick);
+        if let Some(name) = item.lane().filter(|_| claimant.takes_lane) {
+            self.lanes.hold(name, claimant.worker);
+        }
+        self.leave_line(&item.entry, Place::Nowhere);
+        self.leave(&item.entry, item.rank);
+    }
+
+    /// A worker's own lanes may be far ahead of the others in their tags: the time does not pass those.
+    fn tell_time(&mut self, pick: Pick) {
+        let Key { rank, tag, .. } = pick.key;
+        match pick.anyones.filter(|_| pick.source == Source::OwnLanes) {
+            Some(first) if first.rank < rank => {}
+            Some(first) if first.rank == rank => self.clocks.serve(rank, tag, Some(first.tag)),
+            _ => self.clocks.serve(rank, tag, None),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The queue when it is full, and what is left of it when it was.
+
+use super::*;
+
+#[tokio::test]
+async fn a_full_queue_gives_way_to_the_more_urgent_newest_of_the_worst_first() {
+    let broker = broker_with(MemoryLimits { max_queries: 4, ..LIMITS });
+    for (name, priority) in [("a", 5), ("b", 9), ("c", 9)] {
+        broker.submit(query(name, priority)).await.unwrap();
+    }
+    let mut elsewhere = query("elsewhere", 9);
+    elsewhere.spec.kind = "other".into();
+    broker.submit(elsewhere).await.unwrap();
+
+    let full = SubmitError::QueueFull { waiting: 4, limit: 4 };
+    assert_eq!(broker.submit(query("d", 9)).await, Err(full), "no worse one waits");
+    for (urgent, victim) in [("u1", "elsewhere"), ("u2", "c"), ("u3", "b"), ("u4", "a")] {
+        broker.submit(query(urgent, 1)).await.unwrap();
+        let outcome = ending(&broker, victim).await;
+        let Outcome::Rejected { reason: RejectReason::Shed, message } = outcome else { panic!("{outcome:?}") };
+        assert!(message.contains("priority 1") && message.contains("queue.max_queries"), "{message}");
+        assert_eq!(broker.0.waiting.load(SeqCst), 4);
+    }
+    assert!(broker.submit(query("u5", 1)).await.is_err());
+    assert_eq!(claimed_id(&broker).await.as_deref(), Some("u1"));
+}
+
+#[tokio::test]
+async fn what_a_worker_had_once_is_not_pushed_out() {
+    let broker = broker_with(MemoryLimits { max_queries: 1, ..LIMITS });
+    broker.submit(query("tried", 9)).await.unwrap();
+    let lease = claim(&broker).await.unwrap().lease;
+    let failure = Failure::new(FailureReason::WorkerDied, "died");
+    let retrying = Retrying { failed_attempt: 1, max_attempts: 2, delay: Duration::ZERO, failure };
+    lease.finish(Vec::new(), Ending::Retry(retrying)).await.unwrap();
+    assert!(broker.submit(query("urgent", 0)).await.is_err());
+    assert_eq!(claimed_id(&broker).await.as_deref(), Some("tried"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_limit_holds_however_many_submit_at_once() {
+    let broker = broker_with(MemoryLimits { max_queries: 50, max_ended: 10_000, ..LIMITS });
+    let submit = |task: u32| {
+        let broker = broker.clone();
+        tokio::spawn(async move {
+            for n in 0..200 {
+                let _ = broker.submit(query(&format!("{task}-{n}"), (task + n) % 5)).await;
+                assert!(broker.0.waiting.load(SeqCst) <= 50);
+            }
+        })
+    };
+    for task in (0..8).map(submit).collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert_eq!((broker.waiting("k"), broker.open("k")), (50, 50));
+    assert_eq!(broker.0.kind(&"k".into()).queue.drain().len(), 50);
+}
+
+/// Fewer than in earnest, since a debug build is slow; nothing here depends on the number.
+const MANY: usize = 20_000;
+
+#[tokio::test]
+async fn many_that_are_cancelled_leave_nothing_behind() {
+    let broker = broker_with(MemoryLimits { max_queries: MANY, max_ended: 10, ..LIMITS });
+    for n in 0..MANY {
+        let mut new = query(&format!("q{n}"), u32::try_from(n % 3).unwrap());
+        new.spec.owner = (n % 2 == 0).then(|| format!("owner {n}").into());
+        new.lane = (n % 5 == 0).then(|| format!("lane {}", n % 1_000).into());
+        broker.submit(new).await.unwrap();
+    }
+    let queue = &broker.0.kind(&"k".into()).queue;
+    assert!(queue.size() >= MANY);
+    // From the end, so that none is met at the front of a line.
+    for n in (1..MANY).rev() {
+        broker.cancel(&id(&format!("q{n}")), "").await.unwrap();
+    }
+    assert_eq!((broker.waiting("k"), broker.open("k")), (1, 1));
+    assert!(queue.size() < 400, "{}", queue.size());
+    assert_eq!(claimed_id(&broker).await.as_deref(), Some("q0"));
+}
+
+#[tokio::test]
+async fn a_query_that_ended_before_it_was_in_line_is_not_counted() {
+    let broker = broker();
+    broker.submit(query("a", 0)).await.unwrap();
+    let entry = broker.0.find(&id("a")).unwrap();
+    broker.cancel(&id("a"), "").await.unwrap();
+    entry.fixed.tally.queue.push(&entry, Instant::now());
+    assert_eq!(broker.open("k"), 0);
+    assert!(!broker.reject(&id("a"), RejectReason::Busy, "").await);
+    broker.submit(query("b", 0)).await.unwrap();
+    assert_eq!(broker.unfinished_of("k"), 1);
+    assert!(broker.reject(&id("b"), RejectReason::Busy, "no worker is ready").await);
+    assert_eq!((broker.open("k"), broker.unfinished_of("k")), (0, 0));
+}

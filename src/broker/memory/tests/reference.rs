@@ -1,0 +1,228 @@
+//! The order in which queries are served, in the plainest way: a list that is searched from end to end.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::broker::Scope;
+
+pub(super) type Key = (u64, u64, u64);
+
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub number: u64,
+    pub owner: Option<u8>,
+    pub lane: Option<u8>,
+    pub rank: u64,
+    pub tag: u64,
+    pub aside: bool,
+}
+
+#[derive(Debug, Default)]
+struct Clock {
+    now: u64,
+    waiting: usize,
+    next: HashMap<Option<u8>, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Reference {
+    max_running: Option<usize>,
+    pub waiting: Vec<Waiting>,
+    pub running: Vec<Waiting>,
+    pub holders: BTreeMap<u8, u64>,
+    epoch: u64,
+    clocks: BTreeMap<u64, Clock>,
+}
+
+impl Waiting {
+    fn key(&self) -> Key {
+        (self.rank, self.tag, self.number)
+    }
+}
+
+impl Reference {
+    pub(super) fn new(max_running: Option<usize>) -> Self {
+        Self { max_running, ..Self::default() }
+    }
+
+    fn holder(&self, query: &Waiting) -> Option<u64> {
+        query.lane.and_then(|lane| self.holders.get(&lane)).copied()
+    }
+
+    fn first(&self, wanted: impl Fn(&Waiting) -> bool) -> Option<usize> {
+        let found = self.waiting.iter().enumerate().filter(|(_, query)| wanted(query));
+        found.min_by_key(|(_, query)| query.key()).map(|(at, _)| at)
+    }
+
+    pub(super) fn open(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|query| !query.aside && self.holder(query).is_none())
+    }
+
+    pub(super) fn waits_for(&self, worker: u64) -> bool {
+        self.waiting.iter().any(|query| !query.aside && self.holder(query) == Some(worker))
+    }
+
+    /// Open lanes in the order of their first queries, each with the number of that.
+    pub(super) fn open_lanes(&self) -> Vec<(u8, u64)> {
+        let mut firsts = BTreeMap::<u8, Key>::new();
+        for query in self.open() {
+            if let Some(lane) = query.lane {
+                let first = firsts.entry(lane).or_insert(query.key());
+                *first = (*first).min(query.key());
+            }
+        }
+        let mut lanes: Vec<_> = firsts.into_iter().collect();
+        lanes.sort_by_key(|(_, key)| *key);
+        lanes.into_iter().map(|(lane, key)| (lane, key.2)).collect()
+    }
+
+    fn join(&mut self, rank: u64, owner: Option<u8>) -> u64 {
+        let clock = self.clocks.entry(rank).or_default();
+        clock.waiting += 1;
+        let next = clock.next.entry(owner).or_default();
+        let tag = (*next).max(clock.now);
+        *next = tag + 1;
+        tag
+    }
+
+    fn leave(&mut self, rank: u64) {
+        let clock = self.clocks.get_mut(&rank).unwrap();
+        clock.waiting -= 1;
+        if clock.waiting == 0 {
+            self.clocks.remove(&rank);
+        }
+    }
+
+    fn ripen_first(&mut self, wanted: impl Fn(&Waiting) -> bool) -> bool {
+        let epoch = self.epoch;
+        let ripens = |query: &Waiting| !query.aside && query.rank > 0 && query.rank <= epoch && wanted(query);
+        let Some(at) = self.first(ripens) else { return false };
+        self.leave(self.waiting[at].rank);
+        self.waiting[at].tag = self.join(0, self.waiting[at].owner);
+        self.waiting[at].rank = 0;
+        true
+    }
+
+    fn touch(&mut self, lane: Option<u8>) {
+        while lane.is_some() && self.ripen_first(|query| query.lane == lane) {}
+    }
+
+    fn advance(&mut self, epoch: u64, worker: Option<u64>) {
+        self.epoch = epoch;
+        while self.ripen_first(|query| query.lane.is_none()) {}
+        for holder in std::iter::once(None).chain(worker.map(Some)) {
+            loop {
+                let firsts: Vec<_> = (0..8)
+                    .filter(|lane| self.holders.get(lane).copied() == holder)
+                    .filter_map(|lane| self.first(|query| !query.aside && query.lane == Some(lane)))
+                    .map(|at| &self.waiting[at])
+                    .filter(|first| first.rank > 0 && first.rank <= epoch)
+                    .collect();
+                let Some(lane) = firsts.iter().min_by_key(|first| first.key()).map(|first| first.lane) else { break };
+                self.touch(lane);
+            }
+        }
+    }
+
+    pub(super) fn submit(&mut self, number: u64, priority: u32, (owner, lane): (Option<u8>, Option<u8>), epoch: u64) {
+        self.advance(epoch, None);
+        let rank = if priority == 0 { 0 } else { u64::from(priority) + epoch };
+        let tag = self.join(rank, owner);
+        self.waiting.push(Waiting { number, owner, lane, rank, tag, aside: false });
+        self.touch(lane);
+    }
+
+    pub(super) fn claim(&mut self, worker: u64, scope: Scope, takes_lane: bool, epoch: u64) -> Option<u64> {
+        self.advance(epoch, Some(worker));
+        loop {
+            let anyones = self.first(|query| !query.aside && self.holder(query).is_none());
+            let own = self.first(|query| !query.aside && self.holder(query) == Some(worker));
+            let open = anyones.filter(|_| scope == Scope::Open);
+            let at = open.into_iter().chain(own).min_by_key(|at| self.waiting[*at].key())?;
+            let lane = self.waiting[at].lane;
+            if self.is_busy(self.waiting[at].owner) {
+                self.waiting[at].aside = true;
+                self.touch(lane);
+                continue;
+            }
+            self.tell_time(at, anyones.filter(|_| Some(at) == own));
+            if let Some(lane) = lane.filter(|_| takes_lane) {
+                self.holders.entry(lane).or_insert(worker);
+            }
+            let query = self.waiting.swap_remove(at);
+            self.touch(lane);
+            self.leave(query.rank);
+            let number = query.number;
+            self.running.push(query);
+            return Some(number);
+        }
+    }
+
+    fn is_busy(&self, owner: Option<u8>) -> bool {
+        let running = self.running.iter().filter(|query| query.owner == owner).count();
+        owner.is_some() && self.max_running.is_some_and(|limit| running >= limit)
+    }
+
+    fn tell_time(&mut self, at: usize, other: Option<usize>) {
+        let (rank, tag, _) = self.waiting[at].key();
+        let other = other.map(|other| self.waiting[other].key()).filter(|other| other.0 <= rank);
+        let clock = self.clocks.get_mut(&rank).unwrap();
+        match other {
+            Some(other) if other.0 < rank => {}
+            Some(other) => clock.now = clock.now.max(tag.min(other.1)),
+            None => clock.now = clock.now.max(tag),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, number: u64) {
+        let Some(at) = self.waiting.iter().position(|query| query.number == number) else { return };
+        let query = self.waiting.swap_remove(at);
+        if query.aside {
+            self.leave(query.rank);
+            return;
+        }
+        self.touch(query.lane);
+        self.leave(query.rank);
+        self.bring_back(query.owner);
+    }
+
+    fn bring_back(&mut self, owner: Option<u8>) {
+        if let Some(at) = self.first(|query| query.aside && query.owner == owner) {
+            self.waiting[at].aside = false;
+            self.touch(self.waiting[at].lane);
+        }
+    }
+
+    pub(super) fn finish(&mut self, number: u64) {
+        let at = self.running.iter().position(|query| query.number == number).unwrap();
+        let query = self.running.swap_remove(at);
+        self.bring_back(query.owner);
+    }
+
+    pub(super) fn release(&mut self, number: u64) {
+        let at = self.running.iter().position(|query| query.number == number).unwrap();
+        let query = self.running.swap_remove(at);
+        let clock = self.clocks.entry(query.rank).or_default();
+        clock.waiting += 1;
+        let next = clock.next.entry(query.owner).or_default();
+        *next = (*next).max(query.tag + 1);
+        let (owner, lane) = (query.owner, query.lane);
+        self.waiting.push(query);
+        self.touch(lane);
+        self.bring_back(owner);
+    }
+
+    pub(super) fn hold(&mut self, lane: u8, worker: u64) -> bool {
+        let held = *self.holders.entry(lane).or_insert(worker) == worker;
+        self.touch(Some(lane));
+        held
+    }
+
+    pub(super) fn let_go(&mut self, worker: u64, lane: Option<u8>) {
+        let freed: Vec<u8> =
+            self.holders.iter().filter(|(_, holder)| **holder == worker).map(|(lane, _)| *lane).collect();
+        for name in freed.into_iter().filter(|name| lane.is_none_or(|lane| lane == *name)) {
+            self.holders.remove(&name);
+            self.touch(Some(name));
+        }
+    }
+}
