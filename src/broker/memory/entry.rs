@@ -5,35 +5,28 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::{
-    broker::{CancelFound, DeadLetter, Ending, LeaseLost, Order, Output, QueryInfo},
-    model::{Event, EventBody, FailureReason, Outcome, QueryId, Retrying, Rung, WorkerId},
+    broker::{CancelFound, Ending, LeaseLost, Order, Output},
+    model::{EventBody, FailureReason, Outcome, Retrying, Rung, WorkerId},
     state::{self, QueryState},
     sync::Mutex,
 };
 
 use super::{
     queue::{Spot, Ticket},
-    record::{Arrival, Finished, Held, Holder, Record, Released, Room},
+    record::{Arrival, Bells, Finished, Held, Holder, Record, Released, Room},
 };
-
-/// The most events a reader takes at once, so that one lock is never held for long.
-const READ_BATCH: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub fixed: Arrival,
     pub submitted: Instant,
-    submitted_at: SystemTime,
+    pub(super) submitted_at: SystemTime,
     /// Where it stands in its kind's queue.
     pub spot: Spot,
-    record: Mutex<Record>,
-    /// Wakes the readers: once for each batch.
-    pub(super) changed: Notify,
-    /// Wakes whoever waits for readers to come along.
-    pub(super) room: Notify,
+    pub(super) record: Mutex<Record>,
 }
 
 impl Entry {
@@ -46,8 +39,6 @@ impl Entry {
             submitted_at: SystemTime::now(),
             spot: Spot::default(),
             record: Mutex::new(Record::new()),
-            changed: Notify::new(),
-            room: Notify::new(),
         }
     }
 
@@ -65,22 +56,22 @@ impl Entry {
 
     /// Whether no worker has had it yet.
     pub(super) fn is_untried(&self) -> bool {
-        self.record.lock().tries.attempt == 0
+        self.record.lock().attempt() == 0
     }
 
     /// The place in line that it had when it was claimed last.
     pub(super) fn ticket(&self) -> Ticket {
-        self.record.lock().ticket
+        self.record.lock().story().map(|story| story.ticket).unwrap_or_default()
     }
 
     pub(super) fn is_dead_letter(&self) -> bool {
-        self.record.lock().dead_letter
+        self.record.lock().is_dead_letter()
     }
 
     /// When a waiting query is to be given up, if ever. The time in the queue counts until a worker first had it.
     pub(super) fn expires(&self) -> Option<Instant> {
         let queue = self.fixed.spec.queue_timeout.and_then(|limit| self.submitted.checked_add(limit));
-        let queue = queue.filter(|_| self.record.lock().tries.attempt == 0);
+        let queue = queue.filter(|_| self.is_untried());
         match (queue, self.fixed.deadline) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -94,14 +85,15 @@ impl Entry {
             return None;
         }
         self.step(&mut record, QueryState::Processing);
-        record.tries.attempt += 1;
-        record.worker = Some(worker);
-        record.ticket = ticket;
-        record.started_at.get_or_insert_with(SystemTime::now);
+        let story = record.story_mut();
+        story.tries.attempt += 1;
+        story.worker = Some(worker);
+        story.ticket = ticket;
+        story.started_at.get_or_insert_with(SystemTime::now);
         let token = fastrand::u64(..);
         let (orders, receiver) = watch::channel(Order::Run);
-        record.holder = Some(Holder { token, orders });
-        Some(Held { token, tries: record.tries, orders: receiver })
+        story.holder = Some(Holder { token, orders });
+        Some(Held { token, tries: story.tries, orders: receiver })
     }
 
     /// Undoes a claim whose query no worker has seen. If it was cancelled in between, it ends here.
@@ -110,13 +102,14 @@ impl Entry {
         if record.check(token).is_err() {
             return Released::NotOurs;
         }
-        record.holder = None;
-        record.tries.attempt -= 1;
-        record.worker = None;
-        if record.tries.attempt == 0 {
-            record.started_at = None;
+        let story = record.story_mut();
+        story.holder = None;
+        story.tries.attempt -= 1;
+        story.worker = None;
+        if story.tries.attempt == 0 {
+            story.started_at = None;
         }
-        if let Some(reason) = record.cancel.take() {
+        if let Some(reason) = story.cancel.take() {
             self.end(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::Queued });
             return Released::Ended;
         }
@@ -138,8 +131,9 @@ impl Entry {
             }
             self.push(&mut record, output);
         }
+        let bells = record.bells();
         drop(record);
-        self.changed.notify_waiters();
+        Bells::changed(bells);
         Ok(outputs.is_empty())
     }
 
@@ -154,8 +148,9 @@ impl Entry {
         for output in outputs {
             self.push(&mut record, output);
         }
-        record.holder = None;
-        let cancelled = record.cancel.take();
+        let story = record.story_mut();
+        story.holder = None;
+        let cancelled = story.cancel.take();
         let finished = match (cancelled, ending) {
             (_, Ending::Over { outcome: outcome @ Outcome::Cancelled { .. }, .. }) => self.over(&mut record, outcome),
             // The attempt ended by itself after the cancel was accepted: the caller was told otherwise.
@@ -164,15 +159,16 @@ impl Entry {
             }
             (None, Ending::Over { outcome, dead_letter }) => {
                 if let Outcome::Error(failure) = &outcome {
-                    record.failed((**failure).clone());
+                    story.failed((**failure).clone());
                 }
-                record.dead_letter = dead_letter;
+                story.dead_letter = dead_letter;
                 self.over(&mut record, outcome)
             }
             (None, Ending::Retry(retrying)) => self.retry(&mut record, retrying),
         };
+        let bells = record.bells();
         drop(record);
-        self.changed.notify_waiters();
+        Bells::changed(bells);
         Ok(finished)
     }
 
@@ -183,25 +179,27 @@ impl Entry {
     }
 
     fn retry(&self, record: &mut Record, retrying: Retrying) -> Finished {
+        let story = record.story_mut();
         match retrying.failure.reason {
-            FailureReason::Reported => record.tries.reported += 1,
-            _ => record.tries.died += 1,
+            FailureReason::Reported => story.tries.reported += 1,
+            _ => story.tries.died += 1,
         }
-        record.failed(retrying.failure.clone());
+        story.failed(retrying.failure.clone());
         let at = Instant::now() + retrying.delay;
+        story.retry_at = Some(at);
         let event = EventBody::Retrying(Box::new(retrying));
-        record.log.push(record.tries.attempt, SystemTime::now(), event, self.fixed.limits);
+        story.log.push(story.tries.attempt, SystemTime::now(), event, self.fixed.tally.log);
         self.step(record, QueryState::RetryPending);
-        record.retry_at = Some(at);
         Finished::RetryAt(at)
     }
 
     /// Lets a query whose retry is due wait for a worker again. True if it does now.
     pub(super) fn requeue_due(&self, now: Instant) -> bool {
         let mut record = self.record.lock();
-        let due = record.retry_at.is_some_and(|at| at <= now) && record.state == QueryState::RetryPending;
+        let due = record.story().and_then(|story| story.retry_at).is_some_and(|at| at <= now)
+            && record.state == QueryState::RetryPending;
         if due {
-            record.retry_at = None;
+            record.story_mut().retry_at = None;
             self.step(&mut record, QueryState::Pending);
         }
         due
@@ -215,7 +213,8 @@ impl Entry {
     pub(super) fn cancel_if_abandoned(&self, now: Instant, reason: &str) -> Option<CancelFound> {
         let patience = self.fixed.abandon_after?;
         let mut record = self.record.lock();
-        record.readers.gone_for(patience, now).then(|| self.cancel_locked(&mut record, reason))
+        let gone = record.story().is_some_and(|story| story.readers.gone_for(patience, now));
+        gone.then(|| self.cancel_locked(&mut record, reason))
     }
 
     fn cancel_locked(&self, record: &mut Record, reason: &str) -> CancelFound {
@@ -223,16 +222,17 @@ impl Entry {
         if state.is_terminal() {
             return CancelFound::Ended(state);
         }
-        if record.cancel.is_some() {
+        let story = record.story_mut();
+        if story.cancel.is_some() {
             return CancelFound::Cancelling(state);
         }
-        let Some(holder) = &record.holder else {
+        let Some(holder) = &story.holder else {
             self.end(record, Outcome::Cancelled { reason: reason.into(), rung: Rung::Queued });
             return CancelFound::Queued;
         };
         let reason: Arc<str> = reason.into();
         holder.orders.send_replace(Order::Cancel { reason: reason.clone() });
-        record.cancel = Some(reason);
+        story.cancel = Some(reason);
         CancelFound::Running(state)
     }
 
@@ -249,87 +249,11 @@ impl Entry {
         waits
     }
 
-    pub(super) fn attach_reader(&self, from: u64) -> u64 {
-        self.record.lock().readers.attach(from)
-    }
-
-    /// Says when the query is to be looked at again because its last reader left.
-    pub(super) fn detach_reader(&self, reader: u64, now: Instant) -> Option<Instant> {
-        let mut record = self.record.lock();
-        record.readers.detach(reader, now);
-        let unread = record.readers.is_empty() && !record.state.is_terminal();
-        drop(record);
-        self.room.notify_waiters();
-        self.fixed.abandon_after.filter(|_| unread).and_then(|patience| now.checked_add(patience))
-    }
-
-    /// The next events from `from` on; `None` while there are none yet.
-    pub(super) fn read(&self, reader: u64, from: u64) -> Option<Vec<Event>> {
-        let mut record = self.record.lock();
-        let events = record.log.read(from, READ_BATCH);
-        if let Some(last) = events.last() {
-            record.readers.moved(reader, last.sequence + 1);
-            drop(record);
-            self.room.notify_waiters();
-            return Some(events);
-        }
-        record.state.is_terminal().then_some(events)
-    }
-
-    /// The last event of an ended query.
-    pub(super) fn final_event(&self) -> Option<Event> {
-        let record = self.record.lock();
-        record.log.read(record.log.next().saturating_sub(1), 1).pop()
-    }
-
-    pub(super) fn info(&self) -> QueryInfo {
-        self.describe(&self.record.lock())
-    }
-
-    /// The query as a dead letter, if it is one.
-    pub(super) fn dead_letter(&self) -> Option<DeadLetter> {
-        let record = self.record.lock();
-        record.dead_letter.then(|| DeadLetter {
-            query: self.describe(&record),
-            payload: self.fixed.spec.payload.clone(),
-            failures: record.failures.clone(),
-        })
-    }
-
-    /// The dead letter lives again under another id, and is a plain ended query from now on.
-    pub(super) fn requeued_as(&self, id: QueryId) {
-        let mut record = self.record.lock();
-        record.dead_letter = false;
-        record.requeued_as = Some(id);
-    }
-
-    fn describe(&self, record: &Record) -> QueryInfo {
-        let spec = &self.fixed.spec;
-        QueryInfo {
-            id: self.fixed.id.clone(),
-            kind: spec.kind.clone(),
-            query_type: spec.query_type.clone(),
-            priority: spec.priority,
-            owner: spec.owner.clone(),
-            key: spec.key.clone(),
-            state: record.state,
-            attempts: record.tries.attempt,
-            worker: record.worker,
-            submitted_at: self.submitted_at,
-            started_at: record.started_at,
-            ended_at: record.ended_at,
-            first_sequence: record.log.first(),
-            next_sequence: record.log.next(),
-            dead_letter: record.dead_letter,
-            requeued_from: self.fixed.requeued_from.clone(),
-            requeued_as: record.requeued_as.clone(),
-        }
-    }
-
     /// Whether an event of this weight would push out what someone has not read yet.
     fn is_full(&self, record: &Record, weight: usize) -> bool {
-        let first = record.log.first_after(weight, self.fixed.limits);
-        first > record.log.first() && record.readers.wants(first - 1)
+        let Some(story) = record.story() else { return false };
+        let first = story.log.first_after(weight, self.fixed.tally.log);
+        first > story.log.first() && story.readers.wants(first - 1)
     }
 
     fn push(&self, record: &mut Record, output: Output) {
@@ -342,16 +266,18 @@ impl Entry {
                 EventBody::Message { content }
             }
         };
-        record.log.push(record.tries.attempt, SystemTime::now(), body, self.fixed.limits);
+        let story = record.story_mut();
+        story.log.push(story.tries.attempt, SystemTime::now(), body, self.fixed.tally.log);
     }
 
     /// The only way to a final state, so that there is exactly one final event.
     fn end(&self, record: &mut Record, outcome: Outcome) {
         let at = SystemTime::now();
         self.step(record, outcome.state());
-        record.ended_at = Some(at);
-        record.log.push_last(record.tries.attempt, at, EventBody::Ended(outcome));
-        self.changed.notify_waiters();
+        let story = record.story_mut();
+        story.ended_at = Some(at);
+        story.log.push_last(story.tries.attempt, at, EventBody::Ended(outcome));
+        Bells::changed(record.bells());
     }
 
     fn step(&self, record: &mut Record, to: QueryState) {

@@ -1,7 +1,9 @@
 //! Finds queries by id and by order of arrival, and forgets the ended ones when their time is up.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    borrow::Borrow,
+    collections::{BTreeMap, HashSet, VecDeque},
+    hash::{Hash, Hasher},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,20 +13,44 @@ use crate::{
     model::QueryId,
 };
 
-use super::entry::Entry;
+use super::{arrivals::Arrivals, entry::Entry};
 
 /// Entries looked at while filling one page, so that a filter that matches nothing cannot hold the lock for long.
 const SCAN_LIMIT: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    by_id: HashMap<QueryId, Arc<Entry>>,
-    by_arrival: BTreeMap<u64, Arc<Entry>>,
+    by_id: HashSet<ById>,
+    by_arrival: Arrivals,
     /// Ended queries, in the order in which they ended.
     ended: VecDeque<(Instant, Arc<Entry>)>,
     /// Those among them that are kept as dead letters, by order of arrival.
     dead: BTreeMap<u64, (Instant, Arc<Entry>)>,
 }
+
+/// A query that is found by its id without the id being kept twice.
+#[derive(Debug)]
+struct ById(Arc<Entry>);
+
+impl Borrow<QueryId> for ById {
+    fn borrow(&self) -> &QueryId {
+        &self.0.fixed.id
+    }
+}
+
+impl Hash for ById {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.fixed.id.hash(state);
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.fixed.id == other.0.fixed.id
+    }
+}
+
+impl Eq for ById {}
 
 /// How long ended queries are kept.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +63,12 @@ pub(super) struct Keep {
 
 impl Index {
     pub(super) fn get(&self, id: &QueryId) -> Option<Arc<Entry>> {
-        self.by_id.get(id).cloned()
+        self.by_id.get(id).map(|found| found.0.clone())
     }
 
     pub(super) fn insert(&mut self, entry: &Arc<Entry>) {
-        self.by_id.insert(entry.fixed.id.clone(), entry.clone());
-        self.by_arrival.insert(entry.fixed.number, entry.clone());
+        self.by_id.insert(ById(entry.clone()));
+        self.by_arrival.push(entry.clone());
     }
 
     pub(super) fn ended(&mut self, now: Instant, entry: Arc<Entry>) {
@@ -77,12 +103,12 @@ impl Index {
 
     fn remove(&mut self, entry: &Entry) {
         self.by_id.remove(&entry.fixed.id);
-        self.by_arrival.remove(&entry.fixed.number);
+        self.by_arrival.remove(entry.fixed.number);
     }
 
     /// The queries that have not ended.
     pub(super) fn unfinished(&self) -> Vec<Arc<Entry>> {
-        self.by_arrival.values().filter(|entry| !entry.state().is_terminal()).cloned().collect()
+        self.by_arrival.after(0).filter(|entry| !entry.state().is_terminal()).cloned().collect()
     }
 
     /// The dead letter of this id.
@@ -117,15 +143,20 @@ impl Index {
         Some(entry)
     }
 
+    /// How many places there are in the order of arrival, taken or not.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.by_arrival.len()
+    }
+
     pub(super) fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage {
         let mut queries = Vec::new();
         let mut last = None;
-        let from = page.after.saturating_add(1);
-        for (scanned, (number, entry)) in self.by_arrival.range(from..).enumerate() {
+        for (scanned, entry) in self.by_arrival.after(page.after).enumerate() {
             if queries.len() == page.size || scanned == SCAN_LIMIT {
                 return QueryPage { queries, next: last };
             }
-            last = Some(*number);
+            last = Some(entry.fixed.number);
             if filter.kind.as_ref().is_some_and(|kind| **kind != *entry.fixed.spec.kind) {
                 continue;
             }

@@ -52,6 +52,15 @@ impl MemoryLease {
         }
     }
 
+    /// Adds what there is room for. True if that was all.
+    fn try_append(&mut self, outputs: &mut Vec<Output>) -> Result<bool, LeaseLost> {
+        let all = self.entry.append(self.held.token, outputs, self.room)?;
+        if all {
+            self.patience = None;
+        }
+        Ok(all)
+    }
+
     /// The readers have had their time. Says whether the worker has to wait on.
     fn out_of_patience(&self, outputs: &mut Vec<Output>) -> Result<bool, AppendError> {
         match self.store.limits.overflow {
@@ -79,13 +88,15 @@ impl Lease for MemoryLease {
     }
 
     async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError> {
-        let entry = self.entry.clone();
+        if self.try_append(outputs)? {
+            return Ok(());
+        }
+        let bells = self.entry.bells();
         loop {
             // Registered before looking, so that a reader that moves in between is not missed.
-            let mut room = pin!(entry.room.notified());
+            let mut room = pin!(bells.room.notified());
             room.as_mut().enable();
-            if entry.append(self.held.token, outputs, self.room)? {
-                self.patience = None;
+            if self.try_append(outputs)? {
                 return Ok(());
             }
             let deadline = *self.patience.get_or_insert_with(|| Instant::now() + self.store.limits.max_stall);

@@ -1,5 +1,6 @@
 //! The broker that keeps everything in memory: fast, and gone with the process.
 
+mod arrivals;
 mod entry;
 mod index;
 mod lease;
@@ -16,6 +17,7 @@ mod store;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},

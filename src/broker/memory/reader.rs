@@ -9,12 +9,13 @@ use crate::{
     model::{Event, EventBody},
 };
 
-use super::{entry::Entry, store::Store};
+use super::{entry::Entry, record::Bells, store::Store};
 
 #[derive(Debug)]
 pub(super) struct MemoryReader {
     store: Arc<Store>,
     entry: Arc<Entry>,
+    bells: Arc<Bells>,
     number: u64,
     next: u64,
     /// Whether the final event was given out.
@@ -24,7 +25,8 @@ pub(super) struct MemoryReader {
 impl MemoryReader {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, from: u64) -> Self {
         let number = entry.attach_reader(from);
-        Self { store, entry, number, next: from, told_end: false }
+        let bells = entry.bells();
+        Self { store, entry, bells, number, next: from, told_end: false }
     }
 }
 
@@ -47,12 +49,12 @@ impl Drop for MemoryReader {
 #[async_trait]
 impl EventReader for MemoryReader {
     async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
-        let entry = self.entry.clone();
+        let bells = self.bells.clone();
         loop {
             // Registered before looking, so that an append in between is not missed.
-            let mut changed = pin!(entry.changed.notified());
+            let mut changed = pin!(bells.changed.notified());
             changed.as_mut().enable();
-            if let Some(events) = entry.read(self.number, self.next) {
+            if let Some(events) = self.entry.read(self.number, self.next) {
                 let Some(last) = events.last() else { return Ok(self.end()) };
                 self.next = last.sequence + 1;
                 self.told_end = matches!(last.body, EventBody::Ended(_));

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::{
     broker::{FailedAttempt, LeaseLost, Order, Tries},
@@ -13,12 +13,7 @@ use crate::{
     state::QueryState,
 };
 
-use super::{
-    log::{Log, LogLimits},
-    queue::Ticket,
-    readers::Readers,
-    tally::KindTally,
-};
+use super::{log::Log, queue::Ticket, readers::Readers, tally::KindTally};
 
 /// Everything fixed about a query when it arrives.
 #[derive(Debug)]
@@ -30,16 +25,23 @@ pub(super) struct Arrival {
     /// The client's own deadline.
     pub deadline: Option<Instant>,
     pub abandon_after: Option<Duration>,
-    pub requeued_from: Option<QueryId>,
+    /// Boxed because few have it.
+    pub requeued_from: Option<Box<QueryId>>,
     /// Queries that must reach the same worker share one.
     pub lane: Option<Arc<str>>,
     pub tally: Arc<KindTally>,
-    pub limits: LogLimits,
 }
 
+/// What changes about a query. One that only waits has no story yet, which keeps a long queue small.
 #[derive(Debug)]
 pub(super) struct Record {
     pub state: QueryState,
+    story: Option<Box<Story>>,
+}
+
+/// What has happened to a query since it arrived.
+#[derive(Debug, Default)]
+pub(super) struct Story {
     pub log: Log,
     pub tries: Tries,
     pub failures: Vec<FailedAttempt>,
@@ -52,8 +54,18 @@ pub(super) struct Record {
     pub requeued_as: Option<QueryId>,
     pub worker: Option<WorkerId>,
     pub readers: Readers,
+    pub bells: Option<Arc<Bells>>,
     pub started_at: Option<SystemTime>,
     pub ended_at: Option<SystemTime>,
+}
+
+/// Who waits for something to happen to a query.
+#[derive(Debug, Default)]
+pub(super) struct Bells {
+    /// Wakes the readers: once for each batch.
+    pub changed: Notify,
+    /// Wakes whoever waits for readers to come along.
+    pub room: Notify,
 }
 
 /// Who runs the query now. The token is what fences off everyone who ran it before.
@@ -95,32 +107,54 @@ pub(super) enum Room {
 
 impl Record {
     pub(super) fn new() -> Self {
-        Self {
-            state: QueryState::Pending,
-            log: Log::default(),
-            tries: Tries::default(),
-            failures: Vec::new(),
-            holder: None,
-            ticket: Ticket::default(),
-            cancel: None,
-            retry_at: None,
-            dead_letter: false,
-            requeued_as: None,
-            worker: None,
-            readers: Readers::default(),
-            started_at: None,
-            ended_at: None,
-        }
+        Self { state: QueryState::Pending, story: None }
+    }
+
+    pub(super) fn story(&self) -> Option<&Story> {
+        self.story.as_deref()
+    }
+
+    pub(super) fn story_mut(&mut self) -> &mut Story {
+        self.story.get_or_insert_default()
+    }
+
+    pub(super) fn attempt(&self) -> u32 {
+        self.story().map_or(0, |story| story.tries.attempt)
+    }
+
+    pub(super) fn is_dead_letter(&self) -> bool {
+        self.story().is_some_and(|story| story.dead_letter)
     }
 
     pub(super) fn check(&self, token: u64) -> Result<(), LeaseLost> {
-        match &self.holder {
+        match self.story().and_then(|story| story.holder.as_ref()) {
             Some(holder) if holder.token == token => Ok(()),
             _ => Err(LeaseLost),
         }
     }
 
+    /// For whoever is to be woken, if there is anyone.
+    pub(super) fn bells(&self) -> Option<Arc<Bells>> {
+        self.story()?.bells.clone()
+    }
+}
+
+impl Story {
     pub(super) fn failed(&mut self, failure: Failure) {
         self.failures.push(FailedAttempt { attempt: self.tries.attempt, at: SystemTime::now(), failure });
+    }
+}
+
+impl Bells {
+    pub(super) fn changed(bells: Option<Arc<Self>>) {
+        if let Some(bells) = bells {
+            bells.changed.notify_waiters();
+        }
+    }
+
+    pub(super) fn room(bells: Option<Arc<Self>>) {
+        if let Some(bells) = bells {
+            bells.room.notify_waiters();
+        }
     }
 }

@@ -24,7 +24,6 @@ use super::{
     entry::Entry,
     index::Index,
     lease::MemoryLease,
-    log::LogLimits,
     owners::Owners,
     queue::{Item, Verdict},
     record::Arrival,
@@ -61,7 +60,7 @@ impl Store {
         if let Some(tally) = self.kinds.read().get(kind) {
             return tally.clone();
         }
-        let new = || Arc::new(KindTally::new(self.limits.aging, self.waiting.clone(), self.owners.clone()));
+        let new = || Arc::new(KindTally::new(&self.limits, self.waiting.clone(), self.owners.clone()));
         self.kinds.write().entry(kind.clone()).or_insert_with(new).clone()
     }
 
@@ -130,10 +129,9 @@ impl Store {
             spec: query.spec,
             deadline: query.deadline.and_then(|left| now.checked_add(left)),
             abandon_after: query.abandon_after,
-            requeued_from,
+            requeued_from: requeued_from.map(Box::new),
             lane: query.lane,
             tally: tally.clone(),
-            limits: LogLimits { events: self.limits.max_events, bytes: self.limits.max_bytes },
         };
         let entry = Arc::new(Entry::new(arrival, now));
         index.insert(&entry);

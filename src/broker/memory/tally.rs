@@ -1,16 +1,13 @@
 //! How many queries of a kind are in each state, kept where the states change.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use crate::{
     state::{QueryState, State},
     sync::AtomicUsize,
 };
 
-use super::{owners::Owners, queue::KindQueue};
+use super::{MemoryLimits, log::LogLimits, owners::Owners, queue::KindQueue};
 
 /// A kind's line of waiting queries together with the counts of all its queries.
 #[derive(Debug)]
@@ -21,11 +18,15 @@ pub(super) struct KindTally {
     all_waiting: Arc<AtomicUsize>,
     /// The owners of queries of all kinds.
     pub owners: Arc<Owners>,
+    /// For the logs of all its queries.
+    pub log: LogLimits,
 }
 
 impl KindTally {
-    pub(super) fn new(aging: Option<Duration>, all_waiting: Arc<AtomicUsize>, owners: Arc<Owners>) -> Self {
-        Self { queue: KindQueue::new(aging), counts: Default::default(), all_waiting, owners }
+    pub(super) fn new(limits: &MemoryLimits, all_waiting: Arc<AtomicUsize>, owners: Arc<Owners>) -> Self {
+        let queue = KindQueue::new(limits.aging);
+        let log = LogLimits { events: limits.max_events, bytes: limits.max_bytes };
+        Self { queue, counts: Default::default(), all_waiting, owners, log }
     }
 
     pub(super) fn entered(&self, state: QueryState) {

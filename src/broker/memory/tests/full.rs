@@ -80,6 +80,22 @@ async fn many_that_are_cancelled_leave_nothing_behind() {
 }
 
 #[tokio::test]
+async fn one_that_runs_for_long_does_not_keep_the_places_of_those_behind_it() {
+    let broker = broker_with(MemoryLimits { max_ended: 10, ..LIMITS });
+    broker.submit(query("long", 0)).await.unwrap();
+    let long = claim(&broker).await.unwrap();
+    for n in 0..2_000 {
+        broker.submit(query(&format!("q{n}"), 0)).await.unwrap();
+        claimed_id(&broker).await.unwrap();
+    }
+    assert!(broker.0.index.lock().places() < 50);
+    let page = broker.list(&QueryFilter::default(), Page { after: 0, size: 3 }).await.unwrap();
+    let names: Vec<_> = page.queries.iter().map(|query| query.id.as_str()).collect();
+    assert_eq!(names, ["long", "q1990", "q1991"]);
+    drop(long);
+}
+
+#[tokio::test]
 async fn a_query_that_ended_before_it_was_in_line_is_not_counted() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();

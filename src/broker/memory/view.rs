@@ -1,0 +1,109 @@
+//! One query of the memory broker as others see it: its events, and what is known of it.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{
+    broker::{DeadLetter, QueryInfo},
+    model::{Event, QueryId},
+};
+
+use super::{
+    entry::Entry,
+    record::{Bells, Record, Story},
+};
+
+/// The most events a reader takes at once, so that one lock is never held for long.
+const READ_BATCH: usize = 256;
+
+impl Entry {
+    /// What wakes those who wait for something to happen to it.
+    pub(super) fn bells(&self) -> Arc<Bells> {
+        self.record.lock().story_mut().bells.get_or_insert_default().clone()
+    }
+
+    pub(super) fn attach_reader(&self, from: u64) -> u64 {
+        self.record.lock().story_mut().readers.attach(from)
+    }
+
+    /// Says when the query is to be looked at again because its last reader left.
+    pub(super) fn detach_reader(&self, reader: u64, now: Instant) -> Option<Instant> {
+        let mut record = self.record.lock();
+        let readers = &mut record.story_mut().readers;
+        readers.detach(reader, now);
+        let unread = readers.is_empty() && !record.state.is_terminal();
+        let bells = record.bells();
+        drop(record);
+        Bells::room(bells);
+        self.fixed.abandon_after.filter(|_| unread).and_then(|patience| now.checked_add(patience))
+    }
+
+    /// The next events from `from` on; `None` while there are none yet.
+    pub(super) fn read(&self, reader: u64, from: u64) -> Option<Vec<Event>> {
+        let mut record = self.record.lock();
+        let story = record.story_mut();
+        let events = story.log.read(from, READ_BATCH);
+        if let Some(last) = events.last() {
+            story.readers.moved(reader, last.sequence + 1);
+            let bells = record.bells();
+            drop(record);
+            Bells::room(bells);
+            return Some(events);
+        }
+        record.state.is_terminal().then_some(events)
+    }
+
+    /// The last event of an ended query.
+    pub(super) fn final_event(&self) -> Option<Event> {
+        let record = self.record.lock();
+        let log = &record.story()?.log;
+        log.read(log.next().saturating_sub(1), 1).pop()
+    }
+
+    pub(super) fn info(&self) -> QueryInfo {
+        self.describe(&self.record.lock())
+    }
+
+    /// The query as a dead letter, if it is one.
+    pub(super) fn dead_letter(&self) -> Option<DeadLetter> {
+        let record = self.record.lock();
+        let story = record.story().filter(|story| story.dead_letter)?;
+        Some(DeadLetter {
+            query: self.describe(&record),
+            payload: self.fixed.spec.payload.clone(),
+            failures: story.failures.clone(),
+        })
+    }
+
+    /// The dead letter lives again under another id, and is a plain ended query from now on.
+    pub(super) fn requeued_as(&self, id: QueryId) {
+        let mut record = self.record.lock();
+        let story = record.story_mut();
+        story.dead_letter = false;
+        story.requeued_as = Some(id);
+    }
+
+    fn describe(&self, record: &Record) -> QueryInfo {
+        let spec = &self.fixed.spec;
+        let untold = Story::default();
+        let story = record.story().unwrap_or(&untold);
+        QueryInfo {
+            id: self.fixed.id.clone(),
+            kind: spec.kind.clone(),
+            query_type: spec.query_type.clone(),
+            priority: spec.priority,
+            owner: spec.owner.clone(),
+            key: spec.key.clone(),
+            state: record.state,
+            attempts: story.tries.attempt,
+            worker: story.worker,
+            submitted_at: self.submitted_at,
+            started_at: story.started_at,
+            ended_at: story.ended_at,
+            first_sequence: story.log.first(),
+            next_sequence: story.log.next(),
+            dead_letter: story.dead_letter,
+            requeued_from: self.fixed.requeued_from.as_deref().cloned(),
+            requeued_as: story.requeued_as.clone(),
+        }
+    }
+}
