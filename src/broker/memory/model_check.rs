@@ -32,16 +32,14 @@ fn id() -> QueryId {
     QueryId::parse("q").unwrap()
 }
 
-/// A broker with one query that waits.
-fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
-    let broker = MemoryBroker::new(LIMITS, metrics.clone());
+fn query(id: &str) -> NewQuery {
     let spec = QuerySpec {
         kind: "k".into(),
         query_type: None,
         payload: JsonText::parse("{}".to_owned()).unwrap(),
         priority: 0,
         key: None,
-        owner: None,
+        owner: Some("owner".into()),
         timeout: None,
         queue_timeout: None,
         session_id: None,
@@ -49,10 +47,17 @@ fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
         capabilities: Box::default(),
         reject_if_busy: false,
     };
-    broker
-        .0
-        .submit(NewQuery { id: id(), spec, deadline: None, abandon_after: None, lane: None }, None, Instant::now())
-        .unwrap();
+    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: Some("lane".into()) }
+}
+
+fn submit(broker: &MemoryBroker, id: &str) {
+    broker.0.submit(query(id), None, Instant::now()).unwrap();
+}
+
+/// A broker with one query that waits.
+fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
+    let broker = MemoryBroker::new(LIMITS, metrics.clone());
+    submit(&broker, "q");
     broker
 }
 
@@ -85,7 +90,7 @@ fn end_of(broker: &MemoryBroker) -> Outcome {
     assert_eq!(block_on(broker.get(&id())).unwrap().state, outcome.state());
     let counted: Vec<_> = broker.counts().into_iter().filter(|(_, _, count)| *count > 0).collect();
     assert_eq!(counted, [("k".into(), outcome.state(), 1)]);
-    assert_eq!((broker.unfinished(), broker.0.waiting.load(SeqCst)), (0, 0));
+    assert_eq!((broker.unfinished(), broker.0.waiting.load(SeqCst), broker.open("k")), (0, 0, 0));
     assert!(claim(broker, 9).is_none(), "an ended query was claimed");
     outcome
 }
@@ -190,5 +195,51 @@ fn a_claim_that_is_given_back_against_cancel_and_another_claim() {
         }
         let attempts = block_on(broker.get(&id())).unwrap().attempts;
         assert_eq!(attempts, u32::from(finished.is_some()), "a claim that was given back does not count");
+    });
+}
+
+#[test]
+fn a_submit_against_its_own_cancel_and_a_claim() {
+    let metrics = metrics();
+    sample(move || {
+        let broker = MemoryBroker::new(LIMITS, metrics.clone());
+        let submitting = broker.clone();
+        let submitted = thread::spawn(move || submit(&submitting, "q"));
+        let claiming = broker.clone();
+        let claimed = thread::spawn(move || claim(&claiming, 1).map(complete));
+        let found = block_on(broker.cancel(&id(), "enough"));
+        submitted.join().unwrap();
+        let finished = claimed.join().unwrap();
+
+        match (found, finished) {
+            (Ok(found), _) => assert_truthful(found, &end_of(&broker)),
+            (Err(_), Some(finished)) => assert_eq!(finished, Ok(end_of(&broker).state())),
+            (Err(_), None) => {
+                assert_eq!(broker.open("k"), 1, "neither of them came in time");
+                complete(claim(&broker, 2).expect("it waits")).unwrap();
+                end_of(&broker);
+            }
+        }
+    });
+}
+
+/// One that finds its owner at the limit stands aside, and must come back even if the other ends just then.
+#[test]
+fn the_end_of_an_owners_query_against_a_claim_of_its_next() {
+    let metrics = metrics();
+    sample(move || {
+        let limits = MemoryLimits { max_running_per_owner: Some(1), ..LIMITS };
+        let broker = MemoryBroker::new(limits, metrics.clone());
+        submit(&broker, "q");
+        submit(&broker, "next");
+        let first = claim(&broker, 1).unwrap();
+        let finishing = thread::spawn(move || complete(first));
+        let claiming = broker.clone();
+        let claimed = thread::spawn(move || claim(&claiming, 2));
+        finishing.join().unwrap().unwrap();
+        let next = claimed.join().unwrap();
+        let next = next.or_else(|| claim(&broker, 3)).expect("it stands aside for ever");
+        complete(next).unwrap();
+        assert_eq!((broker.open("k"), broker.unfinished(), broker.0.owners.len()), (0, 0, 0));
     });
 }
