@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 use crate::{
     broker::{DeadLetterError, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable},
     model::{Certificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
-    pool::{AdminError, RequestError, Unroutable},
+    pool::{AdminError, RequestError, RequeueError, Unroutable},
 };
 
 const DOMAIN: &str = "remuda";
@@ -107,6 +107,13 @@ pub(super) fn no_dead_letter(error: DeadLetterError) -> Status {
         }
         DeadLetterError::Submit(error) => refused(&RequestError::Submit(error)),
         DeadLetterError::Unavailable(error) => unavailable(&error),
+    }
+}
+
+pub(super) fn not_requeued(error: RequeueError) -> Status {
+    match error {
+        RequeueError::Letter(error) => no_dead_letter(error),
+        RequeueError::NotTaken(error) => refused(&error),
     }
 }
 
@@ -270,7 +277,7 @@ mod tests {
                 (
                     Code::FailedPrecondition,
                     "AT_MINIMUM",
-                    "kind embed has no more workers than its min of 2; restart it",
+                    "kind embed has no more workers than the 2 it keeps; scale it down",
                 ),
             ),
             (AdminError::Stopping(worker), (Code::FailedPrecondition, "WORKER_STOPPING", "worker 7 is being stopped")),

@@ -134,7 +134,7 @@ impl PoolAdmin for PoolAdminService {
     ) -> Result<Response<proto::RequeueDeadLettersResponse>, Status> {
         let request = request.into_inner();
         let selection = self.selection(&request.query_ids, request.all, request.kind)?;
-        let requeued = self.pool.requeue(selection).await.map_err(errors::no_dead_letter)?;
+        let requeued = self.pool.requeue(selection).await.map_err(errors::not_requeued)?;
         let respond = |(id, new_id): (QueryId, QueryId)| proto::Requeued {
             query_id: id.to_string(),
             new_query_id: new_id.to_string(),

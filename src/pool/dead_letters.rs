@@ -1,11 +1,13 @@
 //! What a person does with dead letters: lets them live again, or forgets them.
 
+use thiserror::Error;
+
 use crate::{
     broker::{DeadLetterError, Page},
     model::QueryId,
 };
 
-use super::Pool;
+use super::{Pool, RequestError, Unroutable};
 
 /// How many letters are looked at at once.
 const PAGE: usize = 256;
@@ -20,9 +22,20 @@ pub enum Selection {
     },
 }
 
+/// Why a dead letter does not live again.
+#[derive(Debug, Error)]
+pub enum RequeueError {
+    #[error(transparent)]
+    Letter(#[from] DeadLetterError),
+    /// The pool would not take its query if it came today.
+    #[error(transparent)]
+    NotTaken(#[from] RequestError),
+}
+
 impl Pool {
     /// Submits the letters' queries afresh. Gives each old id with its new one.
-    pub async fn requeue(&self, selection: Selection) -> Result<Vec<(QueryId, QueryId)>, DeadLetterError> {
+    pub async fn requeue(&self, selection: Selection) -> Result<Vec<(QueryId, QueryId)>, RequeueError> {
+        self.inner.is_open()?;
         let mut requeued = Vec::new();
         let outcome = self.requeue_each(selection, &mut requeued).await;
         self.inner.dispatch_all().await;
@@ -33,16 +46,27 @@ impl Pool {
         &self,
         selection: Selection,
         requeued: &mut Vec<(QueryId, QueryId)>,
-    ) -> Result<(), DeadLetterError> {
+    ) -> Result<(), RequeueError> {
         let all = matches!(selection, Selection::All { .. });
         for id in self.selected(selection).await? {
-            let new_id = QueryId::generate();
-            match self.inner.broker.requeue(&id, new_id.clone()).await {
-                Ok(()) => requeued.push((id, new_id)),
-                Err(error) => tolerate(error, all)?,
+            match self.requeue_one(&id).await {
+                Ok(new_id) => requeued.push((id, new_id)),
+                Err(RequeueError::Letter(error)) => tolerate(error, all)?,
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    async fn requeue_one(&self, id: &QueryId) -> Result<QueryId, RequeueError> {
+        let kind = self.inner.broker.dead_letter(id).await?.query.kind;
+        if self.inner.kinds.named(&kind).is_none_or(|kind| kind.is_removed()) {
+            let gone = Unroutable::NoSuchKind { kind: kind.to_string(), known: self.inner.known_kinds() };
+            return Err(RequestError::from(gone).into());
+        }
+        let new_id = QueryId::generate();
+        self.inner.broker.requeue(id, new_id.clone()).await?;
+        Ok(new_id)
     }
 
     /// Forgets the letters, and says how many there were.

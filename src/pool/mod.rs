@@ -47,7 +47,7 @@ use crate::{
 };
 
 pub use admin::{AdminError, ScaleTo, Scaled};
-pub use dead_letters::Selection;
+pub use dead_letters::{RequeueError, Selection};
 pub use drain::Drained;
 pub use health::{Health, KindHealth};
 pub use reload::{Reload, Reloader};

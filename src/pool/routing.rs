@@ -37,9 +37,9 @@ impl Unroutable {
 }
 
 impl Inner {
-    /// Picks the kind for a query: the one it names, else one that serves its type and can do what it needs, else the
-    /// only one there is.
-    pub(super) fn route(&self, name: Option<&str>, spec: &QuerySpec) -> Result<Arc<Kind>, Unroutable> {
+    /// The kinds that could serve a query: the one it names, else those that serve its type and can do what it needs,
+    /// else the only one there is. At least one, and several only if any of them will do.
+    pub(super) fn route(&self, name: Option<&str>, spec: &QuerySpec) -> Result<Vec<Arc<Kind>>, Unroutable> {
         let kinds = self.kinds.configured();
         let known = || known(&kinds);
         let fitting = match (name, spec.query_type.as_deref()) {
@@ -64,20 +64,20 @@ impl Inner {
                 let of = if fitting.len() < kinds.len() { format!("{} ", names(&fitting)) } else { String::new() };
                 Err(Unroutable::Incapable { of, wanted: spec.capabilities.join(", "), known: known() })
             }
-            [kind] => Ok(kind.clone()),
+            [kind] => Ok(vec![kind.clone()]),
             _ if spec.capabilities.is_empty() => Err(match &spec.query_type {
                 // Several kinds would take any type; which one is meant is not for us to guess.
                 Some(query_type) => Unroutable::NoSuchType { query_type: query_type.to_string(), known: known() },
                 None => Unroutable::Unnamed { known: known() },
             }),
-            _ => Ok(self.least_loaded(&capable)),
+            _ => Ok(capable.into_iter().cloned().collect()),
         }
     }
 
     /// Of several kinds that could serve a query, the one where it waits least: a ready worker first, then the shortest
     /// line for its size, then the order of the configuration.
-    fn least_loaded(&self, kinds: &[&Arc<Kind>]) -> Arc<Kind> {
-        let load = |kind: &&&Arc<Kind>| {
+    pub(super) fn least_loaded(&self, kinds: &[Arc<Kind>]) -> Arc<Kind> {
+        let load = |kind: &&Arc<Kind>| {
             let waiting = self.broker.waiting(&kind.name) * 1_000 / kind.config().max.get();
             (kind.circuit_reason().is_some(), !self.data.has_ready(kind.slot), waiting)
         };

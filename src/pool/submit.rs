@@ -58,14 +58,8 @@ impl Pool {
     /// Accepts a query and gives it to a ready worker at once if there is one.
     pub async fn submit(&self, request: Request) -> Result<Accepted, RequestError> {
         let inner = &self.inner;
-        let lifecycle = inner.lifecycle.get();
-        if !is_admitting(lifecycle) {
-            return Err(RequestError::NotAdmitting(lifecycle));
-        }
-        if let Some(reason) = inner.closed() {
-            return Err(RequestError::Drained(reason));
-        }
-        let kind = inner.route(request.kind.as_deref(), &request.spec)?;
+        inner.is_open()?;
+        let kind = inner.pick(request.kind.as_deref(), request.id.as_ref(), &request.spec).await?;
         let name = kind.name.clone();
         if let Some(reason) = inner.fails_fast(&kind) {
             return Err(RequestError::CircuitOpen { kind: name, reason });
@@ -84,12 +78,19 @@ impl Pool {
                 deadline: request.deadline,
                 abandon_after: request.abandon_after,
             })
-            .await?;
+            .await;
+        let new = submitted.as_ref().is_ok_and(|submitted| !submitted.existed);
         match reserved {
-            _ if submitted.existed => {}
-            Some(reservation) => inner.start_now(&kind, reservation, &id).await?,
-            None => inner.place(&kind, lane.as_deref()).await,
+            Some(reservation) if new => inner.start_now(&kind, reservation, &id).await?,
+            Some(reservation) => {
+                // A query that came while the worker was reserved has found none, so the supervisor looks again.
+                drop(reservation);
+                inner.nudge.notify_one();
+            }
+            None if new => inner.place(&kind, lane.as_deref()).await,
+            None => {}
         }
+        let submitted = submitted?;
         Ok(Accepted { id, kind: name, submitted })
     }
 }
@@ -107,6 +108,30 @@ fn keyed(kind: &Kind, mut spec: QuerySpec) -> Result<QuerySpec, Unroutable> {
 }
 
 impl Inner {
+    /// Whether new queries are taken.
+    pub(super) fn is_open(&self) -> Result<(), RequestError> {
+        let lifecycle = self.lifecycle.get();
+        if !is_admitting(lifecycle) {
+            return Err(RequestError::NotAdmitting(lifecycle));
+        }
+        self.closed().map_or(Ok(()), |reason| Err(RequestError::Drained(reason)))
+    }
+
+    /// Picks the kind for a query. Of several that could serve it, one that came before under the same id has made the
+    /// choice: it is the same query only if it is of the same kind.
+    async fn pick(&self, name: Option<&str>, id: Option<&QueryId>, spec: &QuerySpec) -> Result<Arc<Kind>, Unroutable> {
+        let kinds = self.route(name, spec)?;
+        if let [kind] = &kinds[..] {
+            return Ok(kind.clone());
+        }
+        let before = match id {
+            Some(id) => self.broker.get(id).await.ok(),
+            None => None,
+        };
+        let chosen = before.and_then(|query| kinds.iter().find(|kind| kind.name == query.kind));
+        Ok(chosen.cloned().unwrap_or_else(|| self.least_loaded(&kinds)))
+    }
+
     /// Brings a query that has just arrived to the worker that knows its key or session, or to any that is ready.
     async fn place(&self, kind: &Kind, lane: Option<&str>) {
         if let Some(worker) = lane.and_then(|lane| kind.whereabouts.find(lane)) {
