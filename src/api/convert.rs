@@ -183,14 +183,15 @@ pub(super) fn health(health: &Health, kinds: Vec<proto::KindHealth>) -> proto::H
     }
 }
 
-pub(super) fn kind_health(kind: &KindHealth) -> proto::KindHealth {
+/// A kind serves only while the pool is open.
+pub(super) fn kind_health(kind: &KindHealth, open: bool) -> proto::KindHealth {
     let count = |(state, count): &(WorkerState, usize)| proto::StateCount {
         state: worker_state(*state).into(),
         count: narrow(*count),
     };
     proto::KindHealth {
         kind: kind.kind.name.to_string(),
-        serving: kind.reason.is_none(),
+        serving: open && kind.reason.is_none(),
         reason: kind.reason.clone().unwrap_or_default(),
         workers: kind.workers.iter().map(count).collect(),
         min: narrow(kind.kind.min),

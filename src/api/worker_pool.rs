@@ -86,7 +86,8 @@ impl WorkerPool for WorkerPoolService {
         if !wanted.is_empty() {
             health = health.of_kind(&wanted).ok_or_else(|| errors::no_such_kind(&wanted, &self.pool.kind_names()))?;
         }
-        let kinds = health.kinds.iter().map(convert::kind_health).collect();
+        let open = health.closed.is_none();
+        let kinds = health.kinds.iter().map(|kind| convert::kind_health(kind, open)).collect();
         Ok(Response::new(convert::health(&health, kinds)))
     }
 }
