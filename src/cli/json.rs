@@ -13,7 +13,7 @@ use super::{output, words};
 use crate::api::proto;
 
 pub(super) use letters::{DeadLetter, Requeued};
-pub(super) use operate::{PoolEvent, Reload, Scaled};
+pub(super) use operate::{Done, PoolEvent, Reload, Scaled};
 
 /// A value as one line.
 pub(super) fn line(value: &impl Serialize) -> String {

@@ -39,33 +39,45 @@ pub(super) fn scaled_to(scaled: &ScaleKindResponse) -> String {
 pub(super) async fn restart(server: &Endpoint, args: RestartArgs) -> Result<Exit, Failure> {
     let worker_id = args.worker;
     Client::connect(server).await?.restart_worker(RestartWorkerRequest { worker_id }).await?;
-    say(&format!("worker {worker_id} will be stopped once a new one is ready and its query, if any, has ended"))
+    let words = format!("worker {worker_id} will be stopped once a new one is ready and its query, if any, has ended");
+    done(args.json, "restart", Some(worker_id), &words)
 }
 
 pub(super) async fn evict(server: &Endpoint, args: EvictArgs) -> Result<Exit, Failure> {
     let worker_id = args.worker;
     Client::connect(server).await?.evict_worker(EvictWorkerRequest { worker_id }).await?;
-    say(&format!("worker {worker_id} is being stopped"))
+    done(args.json, "evict", Some(worker_id), &format!("worker {worker_id} is being stopped"))
 }
 
 pub(super) async fn drain(server: &Endpoint, args: DrainArgs) -> Result<Exit, Failure> {
     let client = Client::connect(server).await?;
     let Some(worker_id) = args.worker else {
         client.drain_pool(DrainPoolRequest { reason: args.reason.unwrap_or_default() }).await?;
-        return say("the pool takes no new queries, and those that were accepted run; undo it with: remuda resume");
+        let words = "the pool takes no new queries, and those that were accepted run; undo it with: remuda resume";
+        return done(args.json, "drain", None, words);
     };
     client.drain_worker(DrainWorkerRequest { worker_id }).await?;
-    say(&format!("worker {worker_id} gets no more queries; undo it with: remuda resume {worker_id}"))
+    let words = format!("worker {worker_id} gets no more queries; undo it with: remuda resume {worker_id}");
+    done(args.json, "drain", Some(worker_id), &words)
 }
 
 pub(super) async fn resume(server: &Endpoint, args: ResumeArgs) -> Result<Exit, Failure> {
     let client = Client::connect(server).await?;
     let Some(worker_id) = args.worker else {
         client.resume_pool(ResumePoolRequest {}).await?;
-        return say("the pool takes queries");
+        return done(args.json, "resume", None, "the pool takes queries");
     };
     client.resume_worker(ResumeWorkerRequest { worker_id }).await?;
-    say(&format!("worker {worker_id} gets queries"))
+    done(args.json, "resume", Some(worker_id), &format!("worker {worker_id} gets queries"))
+}
+
+/// Says that it was done: to a worker, or to the whole pool.
+fn done(as_json: bool, done: &'static str, worker_id: Option<u64>, words: &str) -> Result<Exit, Failure> {
+    if !as_json {
+        return say(words);
+    }
+    output::line(&json::line(&json::Done { done, worker_id }))?;
+    Ok(Exit::Done)
 }
 
 fn say(sentence: &str) -> Result<Exit, Failure> {

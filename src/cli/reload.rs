@@ -58,13 +58,15 @@ pub(super) fn notes(found: &ReloadResponse, dry_run: bool) -> Vec<String> {
     let changes = |count: usize| words::count(count as u64, "change", "changes");
     let all = found.changes.len();
     let waiting = found.changes.iter().filter(|change| change.effect() == ConfigEffect::NeedsRestart).count();
-    match (all, dry_run, found.applied) {
-        (0, _, _) => return vec!["the configuration has not changed".to_owned()],
-        (_, true, _) => return vec![format!("{} found; this was a dry run, and nothing was done", changes(all))],
-        (_, false, true) => {}
-        (_, false, false) => return vec!["nothing of it is in force".to_owned()],
+    match (all, dry_run) {
+        (0, _) => return vec!["the configuration has not changed".to_owned()],
+        (_, true) => return vec![format!("{} found; this was a dry run, and nothing was done", changes(all))],
+        (_, false) => {}
     }
-    let mut notes = vec![format!("{} put in force", changes(all - waiting))];
+    let mut notes = Vec::new();
+    if found.applied {
+        notes.push(format!("{} put in force", changes(all - waiting)));
+    }
     if waiting > 0 {
         notes.push(format!("{} in force only when the server is started again", changes(waiting)));
     }

@@ -29,6 +29,9 @@ pub(in crate::cli) enum ScaleTo {
 pub(in crate::cli) struct RestartArgs {
     /// The worker's id
     pub worker: u64,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -36,6 +39,9 @@ pub(in crate::cli) struct RestartArgs {
 pub(in crate::cli) struct EvictArgs {
     /// The worker's id
     pub worker: u64,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -46,6 +52,9 @@ pub(in crate::cli) struct DrainArgs {
     /// Why, for those whose queries are refused
     #[arg(long, conflicts_with = "worker")]
     pub reason: Option<String>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +62,9 @@ pub(in crate::cli) struct DrainArgs {
 pub(in crate::cli) struct ResumeArgs {
     /// Only this worker [default: the whole pool]
     pub worker: Option<u64>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,13 @@ impl<'a> From<&'a proto::ScaleKindResponse> for Scaled<'a> {
     }
 }
 
+/// What was done; `worker_id` is null if it was done to the whole pool.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct Done {
+    pub done: &'static str,
+    pub worker_id: Option<u64>,
+}
+
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct Reload<'a> {
     changes: Vec<Change<'a>>,

@@ -148,6 +148,8 @@ fn reload_says_what_was_done() {
         "4 changes put in force\n1 change in force only when the server is started again"
     );
     assert_eq!(notes(changes()[..1].to_vec(), false), "1 change put in force");
+    let later = ReloadResponse { changes: changes()[4..].to_vec(), applied: false };
+    assert_eq!(reload::notes(&later, false), ["1 change in force only when the server is started again"]);
 }
 
 #[test]
