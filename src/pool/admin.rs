@@ -42,7 +42,9 @@ pub enum AdminError {
     OutOfRange { field: &'static str, asked: String, limit: String },
     #[error("worker {worker} runs query {query}; drain it, or cancel the query, first")]
     Busy { worker: WorkerId, query: QueryId },
-    #[error("kind {kind} has no more workers than its min of {min}; restart it instead, or lower min")]
+    #[error(
+        "kind {kind} has no more workers than the {min} it keeps; scale it down first, or restart the worker instead"
+    )]
     AtMinimum { kind: Arc<str>, min: usize },
     #[error("worker {worker} is {state} and not in service; wait until it is")]
     NotInService { worker: WorkerId, state: WorkerState },
@@ -65,7 +67,10 @@ impl Pool {
         let no_such = || AdminError::NoSuchKind { kind: kind.to_owned(), known: self.inner.known_kinds() };
         let kind = found.ok_or_else(no_such)?;
         let config = kind.config();
-        let from = self.inner.live(&kind);
+        let live = self.inner.live(&kind);
+        let mut scaling = kind.scaling.lock();
+        // What was asked for before may still be on its way, and a step is one from there.
+        let from = scaling.wanted(live, config.min);
         let to = match to {
             ScaleTo::Workers(workers) => workers,
             ScaleTo::By(step) => {
@@ -74,9 +79,8 @@ impl Pool {
             }
         };
         self.inner.check_size(&config, to)?;
-        let mut scaling = kind.scaling.lock();
         scaling.floor = Some(to);
-        scaling.shrink_to = (to < from).then_some(to);
+        scaling.shrink_to = (to < live).then_some(to);
         drop(scaling);
         info!(kind = %kind.name, from, to, "asked to scale");
         self.inner.nudge.notify_one();
@@ -96,7 +100,7 @@ impl Pool {
     pub fn evict_worker(&self, id: WorkerId) -> Result<(), AdminError> {
         let worker = self.inner.live_worker(id)?;
         let kind = self.inner.kinds.get(worker.slot);
-        let min = kind.config().min;
+        let min = kind.scaling.lock().floor(kind.config().min);
         if self.inner.live(&kind) <= min && !kind.is_removed() {
             return Err(AdminError::AtMinimum { kind: kind.name.clone(), min });
         }

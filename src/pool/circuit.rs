@@ -91,6 +91,15 @@ impl Kind {
         trouble.half_open = false;
     }
 
+    /// Trouble with an old configuration says nothing about a new one.
+    pub(super) fn forget_trouble(&self) {
+        let trouble = std::mem::take(&mut *self.trouble.lock());
+        if trouble.failed_starts >= self.config().circuit_failures.get() {
+            info!(kind = %self.name, "circuit closed: the configuration changed");
+            self.tell(CircuitState::Closed, || "the configuration changed".to_owned());
+        }
+    }
+
     /// Why the kind's queries fail at once, if they do.
     pub(super) fn circuit_reason(&self) -> Option<String> {
         let trouble = self.trouble.lock();

@@ -190,9 +190,11 @@ impl Host for Inner {
 impl Inner {
     /// What all live workers of a kind can do, now that one more has told.
     pub(super) fn learn(&self, kind: &Kind) {
-        let workers = self.data.all_of_kind(kind.slot);
-        let up = workers.iter().filter(|worker| worker.state().is_healthy());
-        kind.learn(&up.map(|worker| worker.snapshot().introduction.capabilities).collect::<Vec<_>>());
+        kind.learn(|| {
+            let workers = self.data.all_of_kind(kind.slot);
+            let up = workers.iter().filter(|worker| worker.state().is_healthy());
+            up.map(|worker| worker.snapshot().introduction.capabilities).collect()
+        });
     }
 
     /// A worker that is bound to a key makes room for another key that has waited long, though more may wait for it.

@@ -94,7 +94,8 @@ impl Inner {
         let trouble = kind.trouble.lock();
         let healthy = workers.iter().any(|worker| worker.state().is_healthy() && !worker.snapshot().drained);
         // A kind that keeps no worker waiting starts one for the first query.
-        let on_demand = config.min == 0 && trouble.failed_starts == 0 && self.could_start_one(kind);
+        let may_grow = workers.iter().filter(|worker| worker.state().is_live()).count() < config.max.get();
+        let on_demand = config.min == 0 && may_grow && trouble.failed_starts == 0 && self.could_start_one(kind);
         let reason = (!healthy && !on_demand).then(|| explain(&config.name, &workers, &trouble, self.tightest()));
         KindHealth {
             reason,

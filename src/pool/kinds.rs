@@ -113,16 +113,17 @@ impl Kind {
         self.settings.read().config.clone()
     }
 
-    /// Puts a changed configuration in force. Trouble with the old one says nothing about the new one.
+    /// Puts a changed configuration in force.
     pub(super) fn reconfigure(&self, settings: Settings) {
+        self.forget_trouble();
+        self.scaling.lock().limit(settings.config.min, settings.config.max.get());
         *self.settings.write() = Arc::new(settings);
-        *self.trouble.lock() = Trouble::default();
-        *self.scaling.lock() = Scaling::default();
         self.removed.store(false, Relaxed);
     }
 
     /// It is no longer configured: nothing new comes, what was accepted is finished.
     pub(super) fn remove(&self) {
+        *self.scaling.lock() = Scaling::default();
         self.removed.store(true, Relaxed);
     }
 
@@ -130,11 +131,14 @@ impl Kind {
         self.removed.load(Relaxed)
     }
 
-    /// What a worker says it can do, together with what the others of its kind say: only what all of them can counts.
-    pub(super) fn learn(&self, told: &[Vec<String>]) {
+    /// Takes note of what all of the kind's workers say they can do: only what each of them can counts. They are asked
+    /// under the lock, so that whoever asks last is also the last to write.
+    pub(super) fn learn(&self, ask: impl FnOnce() -> Vec<Vec<String>>) {
+        let mut learned = self.learned.write();
+        let told = ask();
         let Some((first, others)) = told.split_first() else { return };
         let common = first.iter().filter(|able| others.iter().all(|other| other.contains(able)));
-        *self.learned.write() = common.cloned().collect();
+        *learned = common.cloned().collect();
     }
 
     /// Whether its workers can do all of this.
@@ -187,6 +191,23 @@ pub(super) fn session_lane(session_id: &str) -> String {
 }
 
 impl Scaling {
+    /// How many workers the kind keeps, whatever the load.
+    pub(super) fn floor(&self, min: usize) -> usize {
+        self.floor.unwrap_or(0).max(min)
+    }
+
+    /// How many workers the kind is to have, as far as anyone said, if so many live now.
+    pub(super) fn wanted(&self, live: usize, min: usize) -> usize {
+        self.shrink_to.unwrap_or(live).max(self.floor(min))
+    }
+
+    /// A changed configuration: a size that was asked for holds within the new limits, which hold at once.
+    fn limit(&mut self, min: usize, max: usize) {
+        let floor = self.floor.map(|floor| floor.clamp(min, max));
+        let shrink_to = Some(self.shrink_to.map_or(max, |target| target.min(max)));
+        *self = Self { floor, shrink_to, ..Self::default() };
+    }
+
     /// Takes note of how things stand.
     pub(super) fn observe(&mut self, waiting: usize, busy: usize, now: Instant) {
         if waiting > 0 || busy >= BUSY {

@@ -44,8 +44,9 @@ impl Pool {
         let new = read.await.map_err(|error| AdminError::BadConfig(error.to_string()))?;
         let new = new.ok_or(AdminError::NoConfigFile)?.map_err(AdminError::BadConfig)?;
         let changes = config::changes(&self.inner.config(), &new).changes;
-        let applied = !dry_run && !changes.is_empty();
-        if applied {
+        let holds = |change: &Change| change.effect != Effect::NeedsRestart;
+        let applied = !dry_run && changes.iter().any(holds);
+        if !dry_run && !changes.is_empty() {
             self.inner.put_in_force(new, &changes);
         }
         Ok(Reload { changes, applied })

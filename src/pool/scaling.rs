@@ -29,11 +29,30 @@ impl Supervisor {
     /// Brings the pool to the size it should have, as far as it can be done now.
     pub(super) fn resize(&mut self) {
         let now = Instant::now();
+        self.find_outdated();
         let view = self.view(now);
         for step in plan(&view) {
             self.take(step, now);
         }
         self.next_look = view.kinds.iter().filter_map(next_look).min().map(|wait| now + wait);
+    }
+
+    /// Marks the workers that were started with other settings than their kind has now. Only after a change: the
+    /// comparison is costly, and whatever is started later has the new settings.
+    fn find_outdated(&mut self) {
+        for kind in self.inner.kinds.all() {
+            let settings = kind.settings();
+            if self.compared.get(&kind.slot).is_some_and(|last| Arc::ptr_eq(last, &settings)) {
+                continue;
+            }
+            for worker in self.inner.data.all_of_kind(kind.slot) {
+                if worker.set_outdated(worker.kind.must_roll(&settings.config)) {
+                    // It stays, so nobody is to take its place.
+                    self.replaces.retain(|_, old| *old != worker.id);
+                }
+            }
+            self.compared.insert(kind.slot, settings);
+        }
     }
 
     fn view(&self, now: Instant) -> PoolView {
@@ -63,9 +82,6 @@ impl Supervisor {
         let views: Vec<WorkerView> = workers
             .iter()
             .map(|worker| {
-                if worker.kind.must_roll(&config) {
-                    worker.is_due(DeathCause::Reloaded);
-                }
                 let wanted = strict && inner.broker.waits_for(&kind.name, worker.id);
                 worker_view(worker, wanted, self.replaces.get(&worker.id).copied())
             })
@@ -78,7 +94,7 @@ impl Supervisor {
         let trouble = kind.trouble.lock();
         KindView {
             kind: kind.slot,
-            floor: if stopping || removed { 0 } else { scaling.floor.unwrap_or(0).max(config.min) },
+            floor: if stopping || removed { 0 } else { scaling.floor(config.min) },
             shrink_to: scaling.shrink_to,
             removed,
             unfinished: if removed { inner.broker.unfinished_of(&kind.name) } else { 0 },

@@ -20,7 +20,12 @@ use crate::{
     worker::{self, Birth, Host, PoolWorker, SocketDir, Spawner, Surroundings},
 };
 
-use super::{Inner, Portrait, drain::Drained, kinds::Kind, memory::MemoryReservation};
+use super::{
+    Inner, Portrait,
+    drain::Drained,
+    kinds::{Kind, Settings},
+    memory::MemoryReservation,
+};
 
 /// How often things are looked at that nobody announces: idle workers, waits that are over.
 const TICK: Duration = Duration::from_millis(500);
@@ -38,6 +43,8 @@ pub struct Supervisor {
     ids: HashMap<Id, Charge>,
     /// Which worker each new one is to replace.
     pub(super) replaces: HashMap<WorkerId, WorkerId>,
+    /// The settings of each kind that its workers were last compared with.
+    pub(super) compared: HashMap<usize, Arc<Settings>>,
     /// When the pool was last looked at, and when it is to be looked at again at the latest.
     last_pass: Instant,
     pub(super) next_look: Option<Instant>,
@@ -75,6 +82,7 @@ impl Supervisor {
             drivers: JoinSet::new(),
             ids: HashMap::new(),
             replaces: HashMap::new(),
+            compared: HashMap::new(),
             last_pass: Instant::now(),
             next_look: None,
         }

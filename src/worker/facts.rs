@@ -110,6 +110,16 @@ impl PoolWorker {
         self.lock.lock().due.get_or_insert(cause);
     }
 
+    /// Whether its kind's configuration has changed since it was started. True if it had, and the change was taken back.
+    pub fn set_outdated(&self, outdated: bool) -> bool {
+        let mut inner = self.lock.lock();
+        if outdated {
+            inner.due.get_or_insert(DeathCause::Reloaded);
+            return false;
+        }
+        inner.due.take_if(|cause| *cause == DeathCause::Reloaded).is_some()
+    }
+
     pub(super) fn set_pid(&self, pid: u32) {
         self.lock.lock().pid = Some(pid);
     }

@@ -40,7 +40,7 @@ pub(super) fn plan(view: &PoolView) -> Vec<Step> {
     for kind in &view.kinds {
         replace::plan(kind, &mut room, &mut steps);
     }
-    let mut evicted = Vec::new();
+    let mut evicted = leaving(view, &steps);
     for kind in &view.kinds {
         let unmet = grow::plan(kind, &mut room, &mut steps);
         evict::plan(view, kind, unmet, &mut room, &mut evicted, &mut steps);
@@ -49,4 +49,17 @@ pub(super) fn plan(view: &PoolView) -> Vec<Step> {
         shrink::plan(kind, &evicted, &mut steps);
     }
     steps
+}
+
+/// Workers that are to be stopped with nobody in their place: whoever counts further on must not count them.
+fn leaving(view: &PoolView, steps: &[Step]) -> Vec<WorkerId> {
+    let mut leaving = Vec::new();
+    for step in steps {
+        if let Step::Retire { kind, workers, .. } = step
+            && let Some(kind) = view.kinds.iter().find(|view| view.kind == *kind)
+        {
+            leaving.extend(workers.iter().filter(|id| kind.successor_of(**id).is_none()));
+        }
+    }
+    leaving
 }

@@ -13,7 +13,7 @@ pub(super) fn plan(kind: &KindView, evicted: &[WorkerId], steps: &mut Vec<Step>)
     if kind.removed {
         return remove(kind, steps);
     }
-    if let Some(step) = by_hand(kind) {
+    if let Some(step) = by_hand(kind, evicted) {
         steps.push(step);
         return;
     }
@@ -56,15 +56,17 @@ fn idle<'a>(kind: &'a KindView, evicted: &[WorkerId]) -> Vec<&'a WorkerView> {
     idle
 }
 
-/// Someone asked for fewer: idle ones go first, then those that start, then the busy ones as soon as they are done.
-fn by_hand(kind: &KindView) -> Option<Step> {
+/// Someone asked for fewer, or lowered the kind's max: idle ones go first, then those that start, then the busy ones as soon as they are done.
+fn by_hand(kind: &KindView, evicted: &[WorkerId]) -> Option<Step> {
     let target = kind.shrink_to?;
-    let surplus = kind.live().checked_sub(target).filter(|surplus| *surplus > 0)?;
-    let mut live: Vec<&WorkerView> =
-        kind.workers.iter().filter(|worker| !worker.is_stopping() && !worker.drained).collect();
+    let gone = kind.workers.iter().filter(|worker| evicted.contains(&worker.id)).count();
+    let surplus = kind.live().checked_sub(target + gone).filter(|surplus| *surplus > 0)?;
+    let may_go = |worker: &&WorkerView| !worker.is_stopping() && !worker.drained && !evicted.contains(&worker.id);
+    let mut live: Vec<&WorkerView> = kind.workers.iter().filter(may_go).collect();
     live.sort_by_key(|worker| (!worker.is_free(), !worker.is_starting(), Reverse(worker.idle_for), worker.id));
     let workers = live.iter().take(surplus).map(|worker| worker.id).collect();
-    let reason = format!("someone asked for {target} workers");
+    let max = kind.config.max.get();
+    let reason = if target < max { format!("someone asked for {target} workers") } else { format!("max is {max}") };
     Some(Step::Retire { kind: kind.kind, workers, cause: DeathCause::ScaledDown, reason })
 }
 
