@@ -25,5 +25,7 @@ mod queries;
 mod races;
 mod recovery;
 mod reflection;
+mod reload;
+mod reload_kinds;
 mod slow_readers;
 mod streaming;

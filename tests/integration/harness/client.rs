@@ -1,5 +1,7 @@
 //! A gRPC client with the verbs that tests need.
 
+use std::time::Duration;
+
 use remuda::api::proto::{
     self, Event, ExecuteRequest, Query, StreamResultsRequest, SubmitRequest, event::Body, execute_response,
     pool_admin_client::PoolAdminClient, worker_pool_client::WorkerPoolClient,
@@ -154,6 +156,20 @@ impl Client {
     pub(crate) async fn worker(&mut self, id: u64) -> proto::GetWorkerResponse {
         let response = within(self.admin.get_worker(proto::GetWorkerRequest { worker_id: id })).await;
         response.expect("the worker is known").into_inner()
+    }
+
+    /// Has the configuration read again, and gives what changed.
+    pub(crate) async fn reload(&mut self, dry_run: bool) -> Result<proto::ReloadResponse, Status> {
+        Ok(within(self.admin.reload(proto::ReloadRequest { dry_run })).await?.into_inner())
+    }
+
+    /// Waits until the server has looked at its pool at least twice on its own account.
+    pub(crate) async fn two_ticks(&mut self) {
+        let uptime = |health: proto::HealthResponse| Duration::try_from(health.uptime.expect("an uptime")).unwrap();
+        let later = uptime(self.health().await) + Duration::from_millis(1_200);
+        while uptime(self.health().await) < later {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) async fn health(&mut self) -> proto::HealthResponse {

@@ -2,10 +2,12 @@
 
 mod client;
 mod command;
+mod load;
 mod log;
 mod processes;
 mod seed;
 mod server;
+mod watcher;
 
 use std::{
     future::Future,
@@ -14,10 +16,12 @@ use std::{
 
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
+pub(crate) use load::Load;
 pub(crate) use log::end_of;
 pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal};
 pub(crate) use seed::Seed;
 pub(crate) use server::{Server, fake_kind, remuda, skip};
+pub(crate) use watcher::{Watcher, reason_of, worker_of};
 
 /// Longer than anything here takes, shorter than anyone's patience.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

@@ -65,6 +65,15 @@ impl Server {
         Self::launch(command, dir, adjust)
     }
 
+    /// Starts a server that finds no config file.
+    pub(crate) fn start_without_file() -> Self {
+        let dir = tempfile::Builder::new().prefix("rt").tempdir().expect("a temporary directory");
+        let mut command = remuda();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]).current_dir(dir.path());
+        command.env("REMUDA__POOL__SOCKET_DIR", dir.path());
+        Self::launch(command, dir, |_| {})
+    }
+
     /// Starts a server with an existing config file.
     pub(crate) fn start_file(config: &Path) -> Self {
         let dir = tempfile::Builder::new().prefix("rt").tempdir().expect("a temporary directory");
@@ -72,6 +81,12 @@ impl Server {
         command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config"]).arg(config);
         command.env("REMUDA__POOL__SOCKET_DIR", dir.path());
         Self::launch(command, dir, |_| {})
+    }
+
+    /// Puts another configuration into the file that the server was started with.
+    pub(crate) fn rewrite(&self, config: &str) {
+        let file = self.dir.path().join("remuda.toml");
+        std::fs::write(&file, with_own_ports(config, self.dir.path())).expect("the config can be written");
     }
 
     fn launch(mut command: Command, dir: TempDir, adjust: impl FnOnce(&mut Command)) -> Self {
@@ -108,6 +123,12 @@ impl Server {
 
     pub(crate) fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for a line of the log that holds this text.
+    #[track_caller]
+    pub(crate) fn logs(&self, text: &str) -> String {
+        eventually(&format!("{text:?} in the log"), || self.log().into_iter().find(|line| line.contains(text)))
     }
 
     /// The log as JSON; lines that are not are left out.
