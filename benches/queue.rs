@@ -102,7 +102,7 @@ fn broker() -> MemoryBroker {
         max_queries_per_owner: None,
         max_running_per_owner: None,
     };
-    MemoryBroker::new(limits, Metrics::new(&["k".into()]).query.clone())
+    MemoryBroker::new(limits, Metrics::new().query.clone())
 }
 
 fn query(payload: JsonText, shape: Shape, nth: usize) -> NewQuery {
