@@ -189,13 +189,19 @@ impl Supervisor {
         }
     }
 
-    /// Starts a worker, for a key or for whatever comes. False if there is no memory for it.
+    /// Starts a worker, for a key or for whatever comes. `None` if there is no memory for it, or another worker has got the
+    /// key by now.
     pub(super) fn start_worker(&mut self, kind: &Kind, key: Option<Arc<str>>) -> Option<WorkerId> {
         let settings = kind.settings();
         let limit = self.inner.config().pool.memory_budget;
         let memory = self.inner.memory.reserve(settings.config.memory.unwrap_or(0), limit)?;
+        let id = self.inner.next_worker_id();
+        // From here on the key's queries wait for this worker.
+        if key.as_ref().is_some_and(|key| !self.inner.broker.hold(&kind.name, key, id)) {
+            return None;
+        }
         let worker = Arc::new(PoolWorker::new(Birth {
-            id: self.inner.next_worker_id(),
+            id,
             slot: kind.slot,
             kind: settings.config.clone(),
             key: key.clone(),
@@ -207,10 +213,7 @@ impl Supervisor {
             sockets: self.sockets.clone(),
             environment: settings.environment.clone(),
         };
-        let id = worker.id;
         if let Some(key) = key {
-            // From here on the key's queries wait for this worker.
-            self.inner.broker.hold(&kind.name, &key, id);
             self.inner.remember(kind, &key, &worker);
         }
         self.inner.data.add(worker.clone());
