@@ -65,6 +65,9 @@ impl Inner {
         if let Err(claim) = started {
             // The worker was stopped or died in between. The query goes back; nobody has seen it.
             claim.lease.release().await;
+        } else if worker.has_had_its_queries() {
+            // The replacement is to be there when this query ends.
+            self.nudge.notify_one();
         }
         true
     }

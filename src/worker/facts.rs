@@ -58,7 +58,7 @@ impl PoolWorker {
         let inner = self.lock.lock();
         let uptime = self.created.elapsed();
         let usage = inner.usage.latest();
-        let worn = self.wear.due(inner.dispatched, uptime, usage.map(|usage| usage.rss));
+        let worn = self.wear.due(inner.dispatched, uptime, None);
         Snapshot {
             id: self.id,
             kind: self.kind.name.clone(),
@@ -124,8 +124,17 @@ impl PoolWorker {
         self.lock.lock().pid = Some(pid);
     }
 
+    /// Whether the query that it was given last is one more than it should get.
+    pub fn has_had_its_queries(&self) -> bool {
+        self.kind.max_queries.is_some() && self.wear.due(self.dispatched(), Duration::ZERO, None).is_some()
+    }
+
+    /// Takes note of what it uses. Once too large it is due for good, or it would come to stand beside its replacement.
     pub(super) fn measured(&self, reading: Reading) {
-        self.lock.lock().usage.add(reading, Instant::now());
+        let mut inner = self.lock.lock();
+        inner.usage.add(reading, Instant::now());
+        let worn = self.wear.due(0, Duration::ZERO, Some(reading.rss));
+        inner.due = inner.due.or(worn);
     }
 
     pub(super) fn heard(&self) {
