@@ -87,12 +87,10 @@ impl Supervisor {
             })
             .collect();
         let busy = workers.iter().filter(|worker| worker.is_busy()).count();
-        let live = views.iter().filter(|worker| worker.state.is_live()).count();
         let mut scaling = kind.scaling.lock();
         scaling.observe(demand.waiting, busy, now);
-        scaling.shrink_to = scaling.shrink_to.filter(|target| live > *target);
         let trouble = kind.trouble.lock();
-        KindView {
+        let view = KindView {
             kind: kind.slot,
             floor: if stopping || removed { 0 } else { scaling.floor(config.min) },
             shrink_to: scaling.shrink_to,
@@ -110,7 +108,10 @@ impl Supervisor {
             peak_busy: scaling.peak_busy(),
             workers: views,
             config,
-        }
+        };
+        // Asked for once, done once: what the load asks for later is another matter.
+        scaling.shrink_to = view.shrink_to.filter(|target| view.live() > *target);
+        view
     }
 
     fn take(&mut self, step: Step, now: Instant) {
@@ -213,9 +214,11 @@ fn demand_view(demand: &Demand, now: Instant) -> DemandView {
     }
 }
 
-/// When a kind that may still grow is to be looked at again, though nothing new has happened.
+/// When a kind that may still grow is to be looked at again, though nothing new has happened. When starts that were put off
+/// are due is known already.
 fn next_look(kind: &KindView) -> Option<Duration> {
-    if kind.demand.open == 0 || kind.ready || kind.workers.len() >= kind.config.max.get() {
+    let put_off = kind.starts == Starts::PutOff;
+    if put_off || kind.demand.open == 0 || kind.ready || kind.workers.len() >= kind.config.max.get() {
         return None;
     }
     let after = kind.config.scale_up_after;
