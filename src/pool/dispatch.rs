@@ -200,9 +200,13 @@ impl Inner {
         });
     }
 
-    /// A worker that is bound to a key makes room for another key that has waited long, though more may wait for it.
+    /// A worker that is done with its query makes room for one that has waited long, though more may wait for it.
     fn gives_way(&self, kind: &Kind, worker: &PoolWorker) -> bool {
-        let Some(reason) = worker.key().and_then(|_| kind.asked_to_give_way()) else { return false };
+        // One that is not bound to a key yet can serve the key that waits itself.
+        if worker.key().is_none() && kind.config().keyed {
+            return false;
+        }
+        let Some(reason) = kind.asked_to_give_way() else { return false };
         if !worker.stop_if_free(DeathCause::Evicted) {
             return false;
         }

@@ -31,7 +31,9 @@ impl Supervisor {
         let now = Instant::now();
         self.find_outdated();
         let view = self.view(now);
-        for step in plan(&view) {
+        let steps = plan(&view);
+        self.withdraw_requests(&view, &steps);
+        for step in steps {
             self.take(step, now);
         }
         self.next_look = view.kinds.iter().filter_map(next_look).min().map(|wait| now + wait);
@@ -69,6 +71,16 @@ impl Supervisor {
             memory_budget: config.pool.memory_budget,
             eviction: config.pool.eviction,
             kinds: views.collect(),
+        }
+    }
+
+    /// Who was asked to give way, and need not any more, is told so.
+    fn withdraw_requests(&self, view: &PoolView, steps: &[Step]) {
+        for kind in &view.kinds {
+            let asked = |step: &Step| matches!(step, Step::GiveWay { kind: asked, .. } if *asked == kind.kind);
+            if !steps.iter().any(asked) {
+                self.inner.kinds.get(kind.kind).asked_to_give_way();
+            }
         }
     }
 
