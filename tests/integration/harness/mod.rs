@@ -3,6 +3,7 @@
 mod client;
 mod command;
 mod load;
+mod herd;
 mod log;
 mod processes;
 mod seed;
@@ -17,8 +18,9 @@ use std::{
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
 pub(crate) use load::Load;
+pub(crate) use herd::Gate;
 pub(crate) use log::end_of;
-pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal};
+pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal, zombies_of};
 pub(crate) use seed::Seed;
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 pub(crate) use watcher::{Watcher, reason_of, worker_of};
