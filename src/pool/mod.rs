@@ -2,6 +2,8 @@
 
 mod admin;
 mod affinity;
+#[doc(hidden)]
+pub mod bench_support;
 mod circuit;
 mod dead_letters;
 mod dispatch;

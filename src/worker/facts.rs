@@ -120,6 +120,12 @@ impl PoolWorker {
         inner.due.take_if(|cause| *cause == DeathCause::Reloaded).is_some()
     }
 
+    /// For benchmarks, which have no processes.
+    pub(crate) fn pretend_to_be_ready(&self) {
+        let _ = self.step_to(WorkerState::Loading, "pretended");
+        self.introduced(Introduction::default());
+    }
+
     pub(super) fn set_pid(&self, pid: u32) {
         self.lock.lock().pid = Some(pid);
     }
@@ -167,5 +173,52 @@ impl PoolWorker {
     /// Whether it has answered a query as it should since then.
     pub fn succeeded_since(&self, then: Instant) -> bool {
         self.lock.lock().last_success.is_some_and(|at| at >= then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{
+        config::{Config, Overrides, Source},
+        metrics::Metrics,
+        worker::Birth,
+    };
+
+    fn worker(settings: &str) -> PoolWorker {
+        let text = format!("[kinds.k]\ncommand = [\"w\"]\n{settings}\n");
+        let source = Source::Text { name: "test".to_owned(), text, base_dir: PathBuf::new() };
+        let kind = Config::load(source, [], &Overrides::default()).unwrap().kinds.remove(0);
+        PoolWorker::new(Birth {
+            id: WorkerId(1),
+            slot: 0,
+            metrics: Metrics::new().kind("k"),
+            kind: Arc::new(kind),
+            key: None,
+            events: Arc::default(),
+        })
+    }
+
+    fn reading(mib: u64) -> Reading {
+        Reading { rss: mib << 20, peak_rss: mib << 20, cpu_seconds: 0.0 }
+    }
+
+    #[test]
+    fn a_worker_that_was_once_too_large_is_due_for_good() {
+        let worker = worker("memory_soft = \"10MiB\"");
+        worker.measured(reading(10));
+        assert_eq!(worker.snapshot().due, None);
+        worker.measured(reading(11));
+        worker.measured(reading(1));
+        assert_eq!(worker.snapshot().due, Some(DeathCause::RecycledMemory));
+    }
+
+    #[test]
+    fn a_worker_without_a_limit_is_never_due() {
+        let worker = worker("");
+        worker.measured(reading(1 << 20));
+        assert_eq!((worker.snapshot().due, worker.has_had_its_queries()), (None, false));
     }
 }
