@@ -162,16 +162,18 @@ impl Supervisor {
         let Some(Charge { worker: id, .. }) = self.ids.remove(&task) else { return };
         self.replaces.remove(&id);
         self.replaces.retain(|_, old| *old != id);
-        let Some(worker) = self.inner.data.remove(id) else { return };
+        let Some(worker) = self.inner.data.get(id) else { return };
+        let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
+        // First, so that whoever asks finds it at all times: among the living or among the dead.
+        self.inner.remember_death(Portrait::of(&worker, Some(certificate.clone())));
+        self.inner.data.remove(id);
         let kind = self.inner.kinds.get(worker.slot);
         kind.whereabouts.forget(&worker);
         self.inner.broker.let_go(&kind.name, id, None);
-        let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
         worker.metrics.worker_ended(certificate.cause);
         kind.ended(&certificate, Instant::now());
         self.inner.learn(&kind);
-        self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate: certificate.clone() });
-        self.inner.remember_death(Portrait::of(&worker, Some(certificate)));
+        self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate });
     }
 
     /// The pool is ready once every worker it began with is ready or has failed.

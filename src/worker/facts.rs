@@ -84,6 +84,11 @@ impl PoolWorker {
         self.lock.lock().current_task.is_some() || self.state() == WorkerState::Processing
     }
 
+    /// The query it runs.
+    pub(super) fn query(&self) -> Option<QueryId> {
+        self.lock.lock().current_task.clone()
+    }
+
     /// Whether it has finished a query.
     pub fn has_served(&self) -> bool {
         self.lock.lock().queries_processed > 0

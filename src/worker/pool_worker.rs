@@ -280,7 +280,7 @@ impl PoolWorker {
             Some(intent) => intent.mode = intent.mode.max(mode),
             none => *none = Some(Intent { cause, mode }),
         }
-        let _ = self.step_to(WorkerState::Evicting, cause.name());
+        let _ = self.step_to(WorkerState::Evicting, cause.name(), inner.current_task.as_ref());
     }
 
     /// Whether it is to take no more queries, though it lives on. False if it is being stopped.
@@ -369,16 +369,17 @@ impl PoolWorker {
         Ok(())
     }
 
-    /// Goes to `to` from whatever state allows it.
+    /// Goes to `to` from whatever state allows it, with the query that it runs, if any.
     pub(super) fn step_to(
         &self,
         to: WorkerState,
         reason: impl Into<Cow<'static, str>>,
+        query: Option<&QueryId>,
     ) -> Result<(), Refused<WorkerState>> {
         let reason = reason.into();
         let from = self.machine.advance_to(to, Instant::now(), reason.clone())?;
         self.metrics.worker_moved(from, to);
-        self.announce(Some(from), to, reason, None);
+        self.announce(Some(from), to, reason, query);
         Ok(())
     }
 

@@ -349,7 +349,8 @@ impl Driver {
     pub(super) fn stop_taking_queries(&self) -> Option<Intent> {
         let intent = self.worker.intent();
         if intent.is_none() {
-            let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone");
+            let query = self.worker.query();
+            let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone", query.as_ref());
         }
         intent
     }

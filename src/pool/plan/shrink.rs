@@ -67,7 +67,11 @@ fn by_hand(kind: &KindView, leaving: &[WorkerId]) -> Option<Step> {
     live.sort_by_key(|worker| (!worker.is_free(), !worker.is_starting(), Reverse(worker.idle_for), worker.id));
     let workers = live.iter().take(surplus).map(|worker| worker.id).collect();
     let max = kind.config.max.get();
-    let reason = if target < max { format!("someone asked for {target} workers") } else { format!("max is {max}") };
+    let reason = match target {
+        target if target >= max => format!("max is {max}"),
+        1 => "someone asked for 1 worker".to_owned(),
+        target => format!("someone asked for {target} workers"),
+    };
     Some(Step::Retire { kind: kind.kind, workers, cause: DeathCause::ScaledDown, reason })
 }
 
