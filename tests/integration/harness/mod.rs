@@ -9,6 +9,7 @@ mod processes;
 mod seed;
 mod server;
 mod watcher;
+mod who;
 
 use std::{
     future::Future,
@@ -24,6 +25,7 @@ pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signa
 pub(crate) use seed::Seed;
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 pub(crate) use watcher::{Watcher, reason_of, worker_of};
+pub(crate) use who::{tells_worker, waits_for};
 
 /// Longer than anything here takes, shorter than anyone's patience.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
