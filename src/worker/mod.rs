@@ -10,6 +10,8 @@ mod launch;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 pub(crate) mod model_check;
+#[cfg(test)]
+mod on_paper;
 mod outbox;
 mod output;
 mod pool_worker;

@@ -28,9 +28,9 @@ async fn a_drained_worker_gets_no_query_until_it_is_resumed() {
     assert!(table.contains("ready (drained)"), "{table}");
     resume(&mut client, 1).await;
     resume(&mut client, 1).await;
-    let mut served = client.served(2).await;
-    served.sort_unstable();
-    assert_eq!(served, [1, 2]);
+    let mut by = client.served(2).await;
+    by.sort_unstable();
+    assert_eq!(by, [1, 2]);
 
     // The same by the command.
     let (code, out, _) = run(&server, &["drain", "2"]);

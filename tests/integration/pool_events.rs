@@ -12,7 +12,9 @@ use remuda::api::proto::{self, CircuitState, PoolEvent, pool_event::Body};
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use crate::harness::{Client, Server, Watcher, eventually, fake_kind, query, reason_of, remuda, run, worker_of};
+use crate::harness::{
+    Client, Server, Watcher, eventually, eventually_async, fake_kind, query, reason_of, remuda, run, worker_of,
+};
 
 fn query_of(event: &PoolEvent) -> &str {
     match &event.body {
@@ -186,11 +188,10 @@ async fn a_watcher_gets_what_it_asked_for_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_watcher_is_told_what_it_missed_and_a_lost_one_costs_nothing() {
+async fn a_slow_watcher_is_told_what_it_missed() {
     let server = Server::start(&fake_kind("k", &[], "min = 4\nmax = 4"));
     let mut client = server.client().await;
     client.all_free(4).await;
-    drop(Watcher::new(&mut client).await);
     // A client that takes in little it has not read.
     let narrow = Channel::from_shared(format!("http://{}", server.grpc)).unwrap().initial_stream_window_size(65_535);
     let mut slow_client = Client::over(narrow.connect().await.unwrap());
@@ -214,6 +215,24 @@ async fn a_slow_watcher_is_told_what_it_missed_and_a_lost_one_costs_nothing() {
     let after = slow.next().await.unwrap().sequence;
     assert_eq!(after - before - 1, count, "what is missing is what was said to be");
     assert!(count > 0);
+}
+
+#[tokio::test]
+async fn a_watcher_that_vanishes_is_forgotten() {
+    let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
+    let mut client = server.client().await;
+    client.all_free(1).await;
+    drop(Watcher::new(&mut client).await);
+    let call = r#"remuda_grpc_requests_total{code="CANCELLED",method="remuda.v1.PoolAdmin/WatchEvents"} 1"#;
+    eventually_async("its call to be over, though nothing has happened", async || {
+        server.get("/metrics").1.contains(call).then_some(())
+    })
+    .await;
+    // Events are numbered while someone watches.
+    client.execute(query(&json!(1))).await;
+    let mut watcher = Watcher::new(&mut client).await;
+    client.execute(query(&json!(2))).await;
+    assert_eq!(watcher.named("worker:busy").await.sequence, 1);
 }
 
 #[tokio::test]
