@@ -179,7 +179,8 @@ Exit codes: 0 done, 1 no such dead letter (the others are purged), 2 usage, 5 se
 
 pub(super) const SCALE: &str = "\
 Sets how many workers the kind shall have, between its min and max, and does not wait for them.
-The pool may still grow and shrink the kind by its load afterwards.
+By its load the kind may still grow, and shrink again, but not below that number. Those that are too
+many go when they are idle, or after their query. A step ends at the kind's min or max.
 
 Examples:
   remuda scale embed 6

@@ -189,7 +189,7 @@ impl Inner {
         let (min, max) = (kind.min, kind.max.get());
         let limit = if workers < min || workers > max {
             format!(
-                "kind {} has {min} to {max} workers (min, max); change these in the configuration to go beyond",
+                "kind {} may have {min} to {max} workers (min, max); change these in the configuration to go beyond",
                 kind.name
             )
         } else if workers > pool.max_workers.get() {

@@ -73,8 +73,8 @@ async fn a_size_beyond_the_limits_is_refused_and_the_limit_named() {
     let server = Server::start(&format!("[pool]\nmax_workers = 6\nmemory_budget = \"100MiB\"\n{kind}{other}"));
     let mut client = server.client().await;
     for (workers, limit) in [
-        (0, "kind k has 1 to 9 workers (min, max); change these in the configuration to go beyond"),
-        (10, "kind k has 1 to 9 workers (min, max); change these in the configuration to go beyond"),
+        (0, "kind k may have 1 to 9 workers (min, max); change these in the configuration to go beyond"),
+        (10, "kind k may have 1 to 9 workers (min, max); change these in the configuration to go beyond"),
         (7, "the pool has 6 at most (pool.max_workers)"),
     ] {
         let status = scale(&mut client, Target::Workers(workers)).await.unwrap_err();
