@@ -127,7 +127,7 @@ impl PoolWorker {
 
     /// For benchmarks, which have no processes.
     pub(crate) fn pretend_to_be_ready(&self) {
-        let _ = self.step_to(WorkerState::Loading, "pretended");
+        let _ = self.step_to(WorkerState::Loading, "pretended", None);
         self.introduced(Introduction::default());
     }
 

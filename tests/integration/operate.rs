@@ -107,7 +107,7 @@ async fn fewer_workers_means_idle_ones_first_and_busy_ones_after_their_query() {
     assert_eq!(reason_of(&scaled), "someone asked for 1 worker");
     assert!(matches!(scaled.body, Some(Body::Scaled(scaled)) if (scaled.from, scaled.to) == (4, 1)));
     for id in (1..=4).filter(|id| busy.iter().all(|(_, worker)| worker != id)) {
-        assert_eq!(client.ended(id).await, DeathCause::ScaledDown, "worker {id} was idle");
+        assert_eq!(client.cause_of(id).await, DeathCause::ScaledDown, "worker {id} was idle");
     }
     for (id, _) in &busy {
         assert_eq!(client.state(id).await, QueryState::Streaming, "it runs on");
@@ -130,7 +130,7 @@ async fn restarts_in_order(server: &Server, client: &mut Client, old: u64, resta
     let new = worker_of(&watcher.named("worker:starting").await).unwrap();
     watcher.worker("worker:ended", old).await;
     assert!(watcher.place("worker:ready", new) < watcher.place("worker:stopping", old), "{:?}", watcher.seen);
-    assert_eq!(client.ended(old).await, DeathCause::Restarted);
+    assert_eq!(client.cause_of(old).await, DeathCause::Restarted);
     let history = run(server, &["workers", &old.to_string()]).1;
     assert!(history.contains("restarted"), "{history}");
     new
@@ -214,7 +214,7 @@ async fn only_a_worker_that_is_free_and_not_needed_is_evicted() {
     assert_eq!((evicted.name.as_str(), worker_of(&evicted)), ("worker:evicted", Some(worker)));
     assert_eq!(reason_of(&evicted), "someone asked for it");
     watcher.worker("worker:ended", worker).await;
-    assert_eq!(client.ended(worker).await, DeathCause::Evicted);
+    assert_eq!(client.cause_of(worker).await, DeathCause::Evicted);
     let (code, out, _) = run(&server, &["evict", &busy[1].1.to_string(), "--json"]);
     let done: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, done), (0, json!({"done": "evict", "worker_id": busy[1].1})));

@@ -2,8 +2,8 @@
 
 mod client;
 mod command;
-mod load;
 mod herd;
+mod load;
 mod log;
 mod processes;
 mod seed;
@@ -18,8 +18,8 @@ use std::{
 
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
-pub(crate) use load::Load;
 pub(crate) use herd::Gate;
+pub(crate) use load::Load;
 pub(crate) use log::end_of;
 pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal, zombies_of};
 pub(crate) use seed::Seed;

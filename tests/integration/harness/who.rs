@@ -1,6 +1,6 @@
 //! Which worker answers.
 
-use remuda::api::proto::{Query, WorkerState};
+use remuda::api::proto::WorkerState;
 use serde_json::{Value, json};
 
 use super::{Client, eventually_async, query};
@@ -16,11 +16,6 @@ pub(crate) fn waits_for(file: &str) -> Value {
 }
 
 impl Client {
-    /// Runs a query and gives the worker that ran it.
-    pub(crate) async fn served_by(&mut self, query: Query) -> u64 {
-        self.execute(query).await.result()["worker"].as_u64().expect("a worker's id")
-    }
-
     /// Runs queries one after the other and gives the workers that ran them.
     pub(crate) async fn served(&mut self, queries: usize) -> Vec<u64> {
         let mut workers = Vec::new();
@@ -53,15 +48,5 @@ impl Client {
             }
         })
         .await
-    }
-
-    /// Waits until a worker has ended, and says of what cause.
-    pub(crate) async fn ended(&mut self, id: u64) -> remuda::api::proto::DeathCause {
-        let certificate = eventually_async("the worker to end", || {
-            let mut client = self.clone();
-            async move { client.worker(id).await.certificate }
-        })
-        .await;
-        certificate.cause()
     }
 }
