@@ -8,7 +8,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use crate::harness::{
-    Client, Load, Server, TestEvent, Watcher, fake_kind, query, reason_of, run, tells_worker, worker_of,
+    Client, Load, Server, TestEvent, Watcher, eventually_async, fake_kind, query, reason_of, run, tells_worker,
+    worker_of,
 };
 
 /// One worker at least and four at most; those that are not needed go at once.
@@ -45,13 +46,26 @@ async fn a_kind_has_as_many_workers_as_someone_asks_for_and_keeps_them() {
 
 #[tokio::test]
 async fn steps_are_taken_from_what_was_asked_for_last_and_end_at_the_limits() {
-    let server = Server::start(&elastic());
+    let slow = tempfile::tempdir().unwrap();
+    let gate = slow.path().join("gate").display().to_string();
+    let start =
+        json!(["connect", {"if_worker": [1, [{"ready": {}}]]}, {"await_file": gate}, {"ready": {}}]).to_string();
+    let kind = fake_kind("k", &["--start", &start], "min = 1\nmax = 4");
+    let server = Server::start(&format!("[pool]\nmax_starting = 1\n{kind}"));
     let mut client = server.client().await;
     client.all_free(1).await;
-    // Nobody waits for the first before the second.
-    let first = scale(&mut client, Target::By(1)).await.unwrap();
-    let second = scale(&mut client, Target::By(1)).await.unwrap();
-    assert_eq!((first, second), ((1, 2), (2, 3)));
+    // The second step is taken while the first worker still starts and the next one has to wait for that.
+    for expected in [(1, 2), (2, 3)] {
+        assert_eq!(scale(&mut client, Target::By(1)).await.unwrap(), expected);
+    }
+    eventually_async("one to be started", || {
+        let mut client = client.clone();
+        async move { (client.workers().await.len() == 2).then_some(()) }
+    })
+    .await;
+    assert_eq!(scale(&mut client, Target::By(1)).await.unwrap(), (3, 4));
+    assert_eq!(scale(&mut client, Target::By(-1)).await.unwrap(), (4, 3));
+    std::fs::write(&gate, "").unwrap();
     client.all_free(3).await;
     let (code, out, _) = run(&server, &["scale", "k", "+9"]);
     assert_eq!((code, out.as_str()), (0, "kind k is to have 4 workers now; it was 3\n"));
