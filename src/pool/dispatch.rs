@@ -216,9 +216,10 @@ impl Inner {
 
     /// Tells of an eviction.
     pub(super) fn evicted(&self, kind: &Kind, worker: &PoolWorker, reason: String) {
-        let strategy = self.config().pool.eviction.name();
+        let eviction = self.config().pool.eviction;
+        let strategy = eviction.name();
         info!(worker = worker.id.0, kind = %kind.name, strategy, reason, "worker evicted");
-        self.metrics.evicted(&kind.name, strategy);
+        kind.metrics.evicted(eviction);
         self.events.emit(Some(&kind.name), || What::Evicted { worker: worker.id, strategy, reason });
         self.nudge.notify_one();
     }

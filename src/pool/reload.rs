@@ -76,6 +76,7 @@ impl Inner {
                 None => self.add_kind(config.clone()),
             }
         }
+        self.know_types(&new);
         let old = self.config();
         *self.config.write() = Arc::new(in_force(&old, new));
         if changes.iter().any(holds) {

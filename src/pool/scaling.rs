@@ -132,7 +132,8 @@ impl Supervisor {
                 let kind = self.inner.kinds.get(kind);
                 let from = self.inner.live(&kind);
                 let started = keys.into_iter().filter_map(|key| self.start_worker(&kind, key)).count();
-                kind.scaling.lock().grew(now);
+                let replaced = kind.scaling.lock().grew(started, now);
+                kind.metrics.restarted(replaced);
                 self.inner.scaled(&kind, from, from + started, reason);
             }
             Step::Replace { kind, worker, reason } => {
@@ -191,6 +192,7 @@ impl Inner {
             return;
         }
         info!(kind = %kind.name, from, to, reason, "scaling");
+        kind.metrics.scaled(from, to);
         self.events.emit(Some(&kind.name), || What::Scaled { from, to, reason });
     }
 

@@ -25,6 +25,7 @@ use super::{
     drain::Drained,
     kinds::{Kind, Settings},
     memory::MemoryReservation,
+    watchdog::Guarded,
 };
 
 /// How often things are looked at that nobody announces: idle workers, waits that are over.
@@ -92,6 +93,7 @@ impl Supervisor {
     pub async fn run(mut self, stop: StopSignals) -> Drained {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let _guarded = Guarded(self.inner.watchdog.clone());
         self.resize();
         loop {
             let event = tokio::select! {
@@ -133,6 +135,7 @@ impl Supervisor {
         self.fail_fast().await;
         self.settle();
         self.last_pass = Instant::now();
+        self.inner.watchdog.passed(self.last_pass);
     }
 
     /// The queries of a kind whose workers do not start are not left to wait for them.
@@ -171,6 +174,9 @@ impl Supervisor {
         kind.whereabouts.forget(&worker);
         self.inner.broker.let_go(&kind.name, id, None);
         worker.metrics.worker_ended(certificate.cause);
+        if certificate.cause.is_failure() {
+            kind.scaling.lock().lost_one();
+        }
         kind.ended(&certificate, Instant::now());
         self.inner.learn(&kind);
         self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate });

@@ -53,7 +53,31 @@ pub struct Snapshot {
     pub due: Option<DeathCause>,
 }
 
+/// The few facts about a worker that are looked at most often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    pub state: WorkerState,
+    pub drained: bool,
+    /// How long ago it last said anything.
+    pub silence: Duration,
+    /// As last measured.
+    pub rss: Option<u64>,
+    pub reserved: u64,
+}
+
 impl PoolWorker {
+    /// Costs no allocation, as a snapshot does.
+    pub fn glance(&self, now: Instant) -> Glance {
+        let inner = self.lock.lock();
+        Glance {
+            state: self.state(),
+            drained: inner.drained,
+            silence: now.saturating_duration_since(inner.last_heard),
+            rss: inner.usage.latest().map(|sample| sample.rss),
+            reserved: self.kind.memory.unwrap_or(0),
+        }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         let inner = self.lock.lock();
         let uptime = self.created.elapsed();

@@ -104,6 +104,7 @@ pub enum StopMode {
 pub(super) struct Task {
     pub lease: Box<dyn Lease>,
     pub request_id: String,
+    pub begun: Instant,
     /// The limit that applies, for the message, and when it is reached.
     pub timeout: Option<(Duration, Instant)>,
     /// Everything logged about this attempt is logged within it.
@@ -185,13 +186,14 @@ impl PoolWorker {
         if inner.intent.is_some() || self.state() != WorkerState::Processing {
             return Err(claim);
         }
-        inner.last_activity = Instant::now();
+        let begun = Instant::now();
+        inner.last_activity = begun;
         inner.dispatched += 1;
         let spec = claim.lease.spec();
         let attempt = claim.lease.tries().attempt;
         let request_id = format!("{}-{}", self.id, inner.dispatched);
         let limit = [spec.timeout.or(self.kind.timeout), claim.deadline].into_iter().flatten().min();
-        let timeout = limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let timeout = limit.and_then(|limit| Some((limit, begun.checked_add(limit)?)));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
@@ -217,7 +219,7 @@ impl PoolWorker {
         debug!(parent: &span, "query dispatched");
         self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         inner.current_task = Some(query);
-        inner.handover = Some(Task { lease: claim.lease, request_id, timeout, span });
+        inner.handover = Some(Task { lease: claim.lease, request_id, begun, timeout, span });
         drop(inner);
         self.attention.notify_one();
         Ok(())

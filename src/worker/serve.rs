@@ -268,6 +268,11 @@ impl Driver {
                     if let WorkerFrame::Session { session_id, .. } = &frame {
                         self.host.session(&self.worker, session_id);
                     }
+                    if matches!(frame, WorkerFrame::Message { .. })
+                        && let Some(begun) = running.unanswered.take()
+                    {
+                        self.worker.metrics.first_message(begun.elapsed());
+                    }
                     running.take(frame);
                 }
                 _ => self.worker.metrics.stale_frame(),

@@ -15,9 +15,9 @@ async fn metrics_tell_what_happened() {
         (server.metric(r#"remuda_workers{kind="k",state="ready"}"#) as u32 == 2).then_some(())
     });
     for (series, value) in [
-        (r#"remuda_query_results_total{kind="k",outcome="complete"}"#, 1.0),
-        (r#"remuda_query_results_total{kind="k",outcome="error"}"#, 2.0),
-        (r#"remuda_query_results_total{kind="k",outcome="cancelled"}"#, 0.0),
+        (r#"remuda_query_results_total{kind="k",outcome="complete",type="none"}"#, 1.0),
+        (r#"remuda_query_results_total{kind="k",outcome="error",type="none"}"#, 2.0),
+        (r#"remuda_query_results_total{kind="k",outcome="cancelled",type="none"}"#, 0.0),
         (r#"remuda_queries{kind="k",state="error"}"#, 2.0),
         (r#"remuda_queue_depth{kind="k"}"#, 0.0),
         (r#"remuda_queue_wait_seconds_count{kind="k"}"#, 3.0),

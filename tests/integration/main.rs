@@ -30,6 +30,7 @@ mod matrix;
 mod memory;
 mod operate;
 mod pool_events;
+mod metrics;
 mod queries;
 mod queue;
 mod races;
