@@ -126,12 +126,8 @@ impl Server {
             async move { broker.run(close).await }
         });
         let http = self.http.map(|listener| {
-            let serving = http::serve(listener, self.pool.clone(), close.clone().cancelled_owned());
-            tokio::spawn(async move {
-                if let Err(error) = serving.await {
-                    warn!(%error, "the HTTP side failed");
-                }
-            })
+            let most = self.config.server.max_http_connections.get();
+            tokio::spawn(http::serve(listener, self.pool.clone(), most, close.clone().cancelled_owned()))
         });
         let mut grpc =
             Box::pin(api::serve(self.grpc, self.pool.clone(), &self.config, self.metrics.clone(), close.clone()));
