@@ -115,7 +115,11 @@ Examples:
   remuda health --kind embed --json
   HEALTHCHECK CMD [\"remuda\", \"health\", \"--quiet\"]     in a Dockerfile
 
-Exit codes: 0 serving, 1 not serving, 2 usage, 5 server unreachable.";
+Serving means that a query could start now; with --kind, one of that kind. Where the server listens
+on another address, REMUDA_ENDPOINT or --endpoint says so.
+
+Exit codes: 0 serving, 1 not serving or no such kind, 2 usage, 5 server unreachable or silent for
+longer than --timeout.";
 
 pub(super) const WORKERS: &str = "\
 Examples:
