@@ -88,6 +88,8 @@ impl Server {
             None => (None, None),
         };
         let metrics = Arc::new(Metrics::new());
+        // The first scrape may come before the first call.
+        let _ = metrics.methods(&api::methods());
         let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new(limits(&config), metrics.query.clone()));
         let parts = Parts {
             environment: config::worker_environment,
