@@ -99,7 +99,7 @@ impl Lease for MemoryLease {
                 return Ok(());
             }
             let deadline = *self.patience.get_or_insert_with(|| {
-                entry.fixed.tally.metrics.stalled();
+                self.entry.fixed.tally.metrics.stalled();
                 Instant::now() + self.store.limits.max_stall
             });
             if Instant::now() >= deadline {

@@ -109,7 +109,7 @@ impl Simulation {
         for step in plan(&PoolView { max_starting: 20, ..pool([self.kind.clone()]) }) {
             match step {
                 Step::Grow { keys, .. } => {
-                    self.scaling.grew(now);
+                    self.scaling.grew(keys.len(), now);
                     for _ in keys {
                         self.start();
                     }
