@@ -112,8 +112,7 @@ impl Inner {
         let trouble = kind.trouble.lock();
         // A kind that keeps no worker waiting starts one for the first query.
         let may_grow = workers.iter().filter(|worker| worker.state().is_live()).count() < kind.config().max.get();
-        let on_demand =
-            kind.config().min == 0 && may_grow && trouble.failed_starts == 0 && self.could_start_one(kind);
+        let on_demand = kind.config().min == 0 && may_grow && trouble.failed_starts == 0 && self.could_start_one(kind);
         (!on_demand).then(|| explain(&kind.name, workers, &trouble, self.tightest()))
     }
 
