@@ -12,16 +12,10 @@
 #     COPY remuda.toml /etc/remuda/
 #     USER 10001:10001
 #
-# The base images are pinned by version. For a release pin them by digest too, which also pins what is in them:
-#
-#     docker buildx imagetools inspect debian:12.12-slim --format '{{.Manifest.Digest}}'
-#     docker build --build-arg RUNTIME_IMAGE=debian:12.12-slim@sha256:... --build-arg BUILD_IMAGE=...
-#
-# Both must be of the same Debian release, because the program needs a glibc at least as new as the one it was built with.
-ARG BUILD_IMAGE=rust:1.95.0-slim-bookworm
-ARG RUNTIME_IMAGE=debian:12.12-slim
-
-FROM ${BUILD_IMAGE} AS build
+# The base images are pinned by version. For a release pin them by digest too (debian:12.12-slim@sha256:...), which also
+# pins what is in them; `docker buildx imagetools inspect debian:12.12-slim` tells it. Both must be of the same Debian
+# release, because the program needs a glibc at least as new as the one it was built with.
+FROM rust:1.95.0-slim-bookworm AS build
 WORKDIR /src
 
 # The dependencies, in a layer that lasts until the manifests or the API change. Cargo wants every target that the
@@ -41,7 +35,7 @@ RUN set -eu; \
 COPY src src
 RUN touch src/lib.rs src/main.rs && cargo build --release --locked --bin remuda
 
-FROM ${RUNTIME_IMAGE}
+FROM debian:12.12-slim
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="remuda" \
