@@ -35,6 +35,7 @@ eventually() { # SECONDS WHAT COMMAND...
 mkdir -p "$work/bin" "$work/root/etc"
 touch "$work/root/etc/passwd" "$work/root/etc/group"
 for tool in groupadd useradd; do
+    # shellcheck disable=SC2016 # The stand-in is to read $STAGE_ROOT, not we.
     printf '#!/bin/sh\nexec %s --prefix "$STAGE_ROOT" "$@"\n' "$(PATH=$PATH:/usr/sbin command -v $tool)" >"$work/bin/$tool"
 done
 if [ "$binary" != --build ]; then

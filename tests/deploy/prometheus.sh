@@ -17,12 +17,14 @@ PATH=$(dirname "$remuda"):$PATH
 work=$(mktemp -d)
 started=()
 cleanup() {
-    [ ${#started[@]} -eq 0 ] || kill -TERM "${started[@]}" 2>/dev/null || true
-    for _ in $(seq 50); do
-        [ ${#started[@]} -gt 0 ] && kill -0 "${started[@]}" 2>/dev/null || break
-        sleep 0.1
-    done
-    [ ${#started[@]} -eq 0 ] || kill -KILL "${started[@]}" 2>/dev/null || true
+    if [ ${#started[@]} -gt 0 ]; then
+        kill -TERM "${started[@]}" 2>/dev/null || true
+        for _ in $(seq 50); do
+            kill -0 "${started[@]}" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "${started[@]}" 2>/dev/null || true
+    fi
     rm -rf "$work"
 }
 trap cleanup EXIT

@@ -1,6 +1,6 @@
 """Checks what deploy/kubernetes says, against Kubernetes' own schemas and against Remuda's configuration.
 
-    kubernetes.py RENDERED_DIR
+    manifests.py RENDERED_DIR
 
 Writes the rendered base and example to RENDERED_DIR, for other tools to look at. Needs kubernetes-validate and PyYAML,
 and kubectl for the rendering; without kubectl the files are checked one by one, and the kustomizations' references.
