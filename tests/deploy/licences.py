@@ -50,14 +50,18 @@ def skipped(rules, name, version):
 
 def problems(rules):
     found, versions = packages(rules), collections.defaultdict(set)
+    registries = collections.Counter(package["source"] for package in found if package["source"])
+    default = registries.most_common(1)[0][0]
+    if not default.startswith("registry+"):
+        yield f"most packages come from {default}, which is no registry"
     for package in found:
         name = f"{package['name']} {package['version']}"
         licence = package["license"]
         if not licence or not allowed(licence, rules["licenses"]["allow"]):
             yield f"{name}: its licence, {licence}, is not allowed"
         source = package["source"]
-        if source and not (source.startswith("registry+") and source.endswith("crates.io-index")):
-            yield f"{name} comes from {source}, not from the default registry"
+        if source not in (None, default):
+            yield f"{name} comes from {source}, not from the registry that all others come from"
         for dependency in package["dependencies"] if source is None else []:
             if dependency["req"] == "*":
                 yield f"{dependency['name']}: any version would do; say which"
