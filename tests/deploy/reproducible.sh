@@ -7,10 +7,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 work=$(mkdir -p "${1:-target/reproducible}" && realpath "${1:-target/reproducible}")
 sysroot=$(rustc --print sysroot)
+git archive --output="$work/source.tar" HEAD Cargo.toml Cargo.lock build.rs proto src tests benches
 build() { # DIRECTORY
     rm -rf "$1"/{src,proto,tests,benches}
     mkdir -p "$1"
-    git archive HEAD Cargo.toml Cargo.lock build.rs proto src tests benches | tar -x -C "$1"
+    tar -x -f "$work/source.tar" -C "$1"
     # Paths end up in panic messages; these say the same wherever it was built.
     (
         cd "$1"
