@@ -19,6 +19,9 @@ started=()
 cleanup() {
     if [ ${#started[@]} -gt 0 ]; then
         kill -TERM "${started[@]}" 2>/dev/null || true
+        # Remuda lets its queries end; a second signal says that nobody waits for them.
+        sleep 1.5
+        kill -TERM "${started[@]}" 2>/dev/null || true
         for _ in $(seq 50); do
             kill -0 "${started[@]}" 2>/dev/null || break
             sleep 0.1
