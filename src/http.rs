@@ -4,8 +4,12 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::State,
-    http::{StatusCode, Uri, header::CONTENT_TYPE},
+    extract::{Request, State},
+    http::{
+        HeaderValue, StatusCode, Uri,
+        header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
+    },
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -24,7 +28,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::pool::{Health, Pool};
+use crate::{
+    auth::{Denied, Need, Tokens},
+    pool::{Health, Pool},
+    tls::{Inside, Secured, Tls},
+};
 
 /// The text format's own content type.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -44,10 +52,20 @@ const MAX_HEAD: usize = 16 * 1024;
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Who is let in.
+#[derive(Debug, Clone)]
+pub struct Door {
+    pub tls: Option<Arc<Tls>>,
+    pub tokens: Option<Arc<Tokens>>,
+    /// These paths need no token.
+    pub open_paths: Arc<[String]>,
+    pub max_connections: usize,
+}
+
 /// Serves on at most so many connections at once, until `stop` resolves and all answers are sent.
-pub async fn serve(listener: TcpListener, pool: Pool, max_connections: usize, stop: impl Future<Output = ()>) {
-    let service = TowerToHyperService::new(router(pool));
-    let slots = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+pub async fn serve(listener: TcpListener, pool: Pool, door: Door, stop: impl Future<Output = ()>) {
+    let service = TowerToHyperService::new(router(pool, door.clone()));
+    let slots = Arc::new(Semaphore::new(door.max_connections.min(Semaphore::MAX_PERMITS)));
     let closing = CancellationToken::new();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
@@ -61,6 +79,7 @@ pub async fn serve(listener: TcpListener, pool: Pool, max_connections: usize, st
             Some(_) = connections.join_next() => {}
             (slot, stream) = next => {
                 let (service, closing) = (service.clone(), closing.clone());
+                let stream = Secured::new(stream, door.tls.as_deref(), Inside::Http1);
                 connections.spawn(async move {
                     attend(stream, service, closing).await;
                     drop(slot);
@@ -85,7 +104,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Answers the requests of one connection. What goes wrong with it is the client's to find.
-async fn attend(stream: TcpStream, service: TowerToHyperService<Router>, closing: CancellationToken) {
+async fn attend(stream: Secured, service: TowerToHyperService<Router>, closing: CancellationToken) {
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -102,7 +121,7 @@ async fn attend(stream: TcpStream, service: TowerToHyperService<Router>, closing
     let _ = timeout(PATIENCE, connection).await;
 }
 
-fn router(pool: Pool) -> Router {
+fn router(pool: Pool, door: Door) -> Router {
     Router::new()
         .route("/", get(async || INDEX))
         .route("/metrics", get(metrics))
@@ -110,7 +129,24 @@ fn router(pool: Pool) -> Router {
         .route("/readyz", get(readyz))
         .fallback(unknown)
         .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served here\n"))
+        .layer(middleware::from_fn_with_state(door, admit))
         .with_state(pool)
+}
+
+/// Lets a request through if its token allows it. Whatever is served here is for looking at.
+async fn admit(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let Some(tokens) = &door.tokens else { return next.run(request).await };
+    if door.open_paths.iter().any(|path| path == request.uri().path()) {
+        return next.run(request).await;
+    }
+    let header = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    match tokens.check(header, Need::Read) {
+        Ok(()) => next.run(request).await,
+        Err(denied @ Denied::MissingRole(_)) => (StatusCode::FORBIDDEN, format!("{denied}\n")).into_response(),
+        Err(denied) => {
+            (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], format!("{denied}\n")).into_response()
+        }
+    }
 }
 
 async fn unknown(uri: Uri) -> Response {

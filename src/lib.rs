@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md tells how the parts fit together.
 
 pub mod api;
+pub mod auth;
 pub mod broker;
 pub mod cli;
 pub mod config;
@@ -16,7 +17,9 @@ pub mod model;
 mod model_check;
 pub mod pool;
 pub mod protocol;
+pub mod security;
 pub mod server;
 pub mod state;
 mod sync;
+pub mod tls;
 pub mod worker;

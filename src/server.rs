@@ -27,6 +27,7 @@ use crate::{
     http,
     metrics::Metrics,
     pool::{Drained, Parts, Pool, Reloader, StopSignals},
+    security::{Security, SecurityError},
 };
 
 /// How long clients may take to fetch the ends of their streams once every query has ended.
@@ -42,6 +43,8 @@ pub enum ServerError {
     Listen { address: String, error: io::Error },
     #[error("cannot listen for HTTP on {address}: {error}{}", hint(.error))]
     Http { address: SocketAddr, error: io::Error },
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     #[error("cannot set up the pool: {0}")]
     Pool(io::Error),
     #[error("cannot watch for signals: {0}")]
@@ -70,6 +73,7 @@ pub struct Addresses {
 #[derive(Debug)]
 pub struct Server {
     config: Config,
+    security: Security,
     metrics: Arc<Metrics>,
     broker: Arc<dyn Broker>,
     pool: Pool,
@@ -82,6 +86,7 @@ pub struct Server {
 impl Server {
     /// Binds the sockets and builds the parts. `launcher` is our own binary, `reloader` reads the configuration again.
     pub async fn bind(config: Config, launcher: PathBuf, reloader: Option<Reloader>) -> Result<Self, ServerError> {
+        let security = Security::load(&config.server)?;
         let (grpc, grpc_address) = listen(&config.server.listen).await?;
         let (http, http_address) = match config.server.http {
             Some(address) => listen_http(address).await.map(|(listener, address)| (Some(listener), Some(address)))?,
@@ -101,7 +106,7 @@ impl Server {
         };
         let (pool, supervisor) = Pool::new(parts).map_err(ServerError::Pool)?;
         let addresses = Addresses { grpc: grpc_address, http: http_address };
-        Ok(Self { config, metrics, broker, pool, supervisor, grpc, http, addresses })
+        Ok(Self { config, security, metrics, broker, pool, supervisor, grpc, http, addresses })
     }
 
     #[must_use]
@@ -113,7 +118,7 @@ impl Server {
     pub async fn run(self) -> Result<Drained, ServerError> {
         let stop = StopSignals::default();
         let watching = watch_signals(stop.clone()).map_err(ServerError::Signals)?;
-        let reloading = reload_on_signal(self.pool.clone()).map_err(ServerError::Signals)?;
+        let reloading = reload_on_signal(self.pool.clone(), self.security.clone()).map_err(ServerError::Signals)?;
         let ended = self.run_until(stop).await;
         watching.abort();
         reloading.abort();
@@ -127,12 +132,25 @@ impl Server {
             let (broker, close) = (self.broker.clone(), close.clone());
             async move { broker.run(close).await }
         });
+        let renewing = tokio::spawn(self.security.clone().watch(close.clone()));
         let http = self.http.map(|listener| {
-            let most = self.config.server.max_http_connections.get();
-            tokio::spawn(http::serve(listener, self.pool.clone(), most, close.clone().cancelled_owned()))
+            let config = &self.config.server;
+            let door = http::Door {
+                tls: self.security.tls.clone().filter(|_| config.http_tls),
+                tokens: self.security.tokens.clone(),
+                open_paths: config.http_open_paths.clone().into(),
+                max_connections: config.max_http_connections.get(),
+            };
+            tokio::spawn(http::serve(listener, self.pool.clone(), door, close.clone().cancelled_owned()))
         });
-        let mut grpc =
-            Box::pin(api::serve(self.grpc, self.pool.clone(), &self.config, self.metrics.clone(), close.clone()));
+        let mut grpc = Box::pin(api::serve(
+            self.grpc,
+            self.pool.clone(),
+            &self.config,
+            self.metrics.clone(),
+            &self.security,
+            close.clone(),
+        ));
         let http_address = self.addresses.http.map_or_else(|| "off".to_owned(), |address| address.to_string());
         info!(grpc = %self.addresses.grpc, http = http_address, "serving");
         let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));
@@ -153,6 +171,7 @@ impl Server {
         drop(grpc);
         finish(http).await;
         finish(Some(chores)).await;
+        finish(Some(renewing)).await;
         Ok(drained)
     }
 }
@@ -216,10 +235,11 @@ async fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     Ok((listener, bound))
 }
 
-fn reload_on_signal(pool: Pool) -> io::Result<JoinHandle<()>> {
+fn reload_on_signal(pool: Pool, security: Security) -> io::Result<JoinHandle<()>> {
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(tokio::spawn(async move {
         while hangup.recv().await.is_some() {
+            security.reload();
             match pool.reload(false).await {
                 Ok(reload) => info!(changes = reload.changes.len(), "reloaded on SIGHUP"),
                 Err(error) => warn!("cannot reload on SIGHUP: {error}"),

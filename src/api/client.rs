@@ -1,6 +1,7 @@
 //! The client's side of the API: makes the calls, and turns what gRPC says of a failure into a plain error.
 
 mod admin;
+mod credentials;
 mod endpoint;
 
 use std::{error::Error, fmt, future::Future, time::Duration};
@@ -9,6 +10,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 use tonic::{
     Response, Status, Streaming,
+    service::interceptor::InterceptedService,
     transport::{self, Channel},
 };
 use tonic_types::StatusExt;
@@ -19,6 +21,8 @@ use super::proto::{
 };
 
 pub use admin::PoolEventStream;
+use credentials::Bearer;
+pub use credentials::Credentials;
 pub use endpoint::{BadEndpoint, DEFAULT_ENDPOINT, Endpoint};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,9 +73,13 @@ pub enum Code {
     FailedPrecondition,
     OutOfRange,
     Unavailable,
+    Unauthenticated,
+    PermissionDenied,
     /// Any other.
     Other,
 }
+
+type Authorized = InterceptedService<Channel, Bearer>;
 
 /// A connection to a server.
 #[derive(Debug, Clone)]
@@ -100,8 +108,11 @@ impl Client {
             endpoint: endpoint.to_string(),
             message: root_cause(&error),
         };
-        let channel = transport::Endpoint::from_shared(endpoint.as_uri().to_owned())
-            .map_err(unreachable)?
+        let mut channel = transport::Endpoint::from_shared(endpoint.as_uri().to_owned()).map_err(unreachable)?;
+        if endpoint.is_tls() {
+            channel = channel.tls_config(endpoint.credentials.tls()).map_err(unreachable)?;
+        }
+        let channel = channel
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
@@ -144,12 +155,16 @@ impl Client {
     }
 
     /// What a message may hold is the server's to bound; whoever asked for a result wants all of it.
-    fn pool(&self) -> WorkerPoolClient<Channel> {
-        WorkerPoolClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    fn pool(&self) -> WorkerPoolClient<Authorized> {
+        WorkerPoolClient::new(self.channel()).max_decoding_message_size(usize::MAX)
     }
 
-    fn admin(&self) -> PoolAdminClient<Channel> {
-        PoolAdminClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    fn admin(&self) -> PoolAdminClient<Authorized> {
+        PoolAdminClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    }
+
+    fn channel(&self) -> Authorized {
+        InterceptedService::new(self.channel.clone(), self.endpoint.credentials.bearer())
     }
 
     async fn answer<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, ClientError> {
@@ -281,6 +296,8 @@ impl From<tonic::Code> for Code {
             tonic::Code::FailedPrecondition => Self::FailedPrecondition,
             tonic::Code::OutOfRange => Self::OutOfRange,
             tonic::Code::Unavailable => Self::Unavailable,
+            tonic::Code::Unauthenticated => Self::Unauthenticated,
+            tonic::Code::PermissionDenied => Self::PermissionDenied,
             _ => Self::Other,
         }
     }

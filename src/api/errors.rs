@@ -221,6 +221,11 @@ fn certificate_facts(certificate: &Certificate) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// A status with nothing but a reason.
+pub(super) fn plain(code: Code, message: &str, reason: &str) -> Status {
+    status(code, message, info(reason, []))
+}
+
 fn info<'a>(reason: &str, metadata: impl IntoIterator<Item = (&'a str, String)>) -> ErrorDetails {
     let metadata: HashMap<String, String> = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     ErrorDetails::with_error_info(reason, DOMAIN, metadata)

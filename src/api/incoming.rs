@@ -20,7 +20,10 @@ use tokio_util::{either::Either, sync::PollSemaphore};
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use crate::metrics::{Connections, OpenConnection};
+use crate::{
+    metrics::{Connections, OpenConnection},
+    tls::{Inside, Secured, Tls},
+};
 
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -40,6 +43,7 @@ pub enum Listener {
 /// The connections of a listener, never more than a number at a time.
 pub(super) struct Incoming {
     listener: Listener,
+    tls: Option<Arc<Tls>>,
     slots: PollSemaphore,
     slot: Option<OwnedSemaphorePermit>,
     connections: Connections,
@@ -49,7 +53,7 @@ pub(super) struct Incoming {
 /// A client's connection. It holds its slot until it is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Either<TcpStream, UnixStream>,
+    stream: Either<Secured, UnixStream>,
     /// Runs until the client has said that it speaks HTTP/2.
     patience: Option<Pin<Box<Sleep>>>,
     received: usize,
@@ -58,9 +62,14 @@ pub(super) struct Connection {
 }
 
 impl Incoming {
-    pub(super) fn new(listener: Listener, max_connections: usize, connections: Connections) -> Self {
+    pub(super) fn new(
+        listener: Listener,
+        tls: Option<Arc<Tls>>,
+        max_connections: usize,
+        connections: Connections,
+    ) -> Self {
         let slots = PollSemaphore::new(Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))));
-        Self { listener, slots, slot: None, connections, pause: None }
+        Self { listener, tls, slots, slot: None, connections, pause: None }
     }
 }
 
@@ -100,6 +109,11 @@ impl Stream for Incoming {
             }
             match ready!(self.listener.poll_accept(context)) {
                 Ok(stream) => {
+                    let stream = match stream {
+                        Either::Left(stream) => Either::Left(Secured::new(stream, self.tls.as_deref(), Inside::Http2)),
+                        // Who may open the socket's file is for the file system to say.
+                        Either::Right(stream) => Either::Right(stream),
+                    };
                     let slot = self.slot.take().expect("a slot was acquired");
                     let patience = Some(Box::pin(sleep(FIRST_BYTES)));
                     let open = self.connections.opened();

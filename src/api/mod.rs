@@ -3,6 +3,7 @@
 pub mod client;
 pub mod proto;
 
+mod access;
 mod convert;
 mod errors;
 mod events;
@@ -23,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::Server};
 use tonic_health::pb::health_server::HealthServer;
 
-use crate::{config::Config, metrics::Metrics, pool::Pool};
+use crate::{config::Config, metrics::Metrics, pool::Pool, security::Security};
 
 pub use incoming::Listener;
 
+use access::AccessLayer;
 use health::HealthService;
 use incoming::Incoming;
 use layer::ObserveLayer;
@@ -48,16 +50,18 @@ pub async fn serve(
     pool: Pool,
     config: &Config,
     metrics: Arc<Metrics>,
+    security: &Security,
     closing: CancellationToken,
 ) -> Result<(), ServeError> {
     let limits = &config.server;
-    let incoming = Incoming::new(listener, limits.max_connections.get(), metrics.connections());
+    let incoming = Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections());
     Server::builder()
         .http2_keepalive_interval(Some(limits.keepalive_interval))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))
         .http2_max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.max_concurrent_streams.get())
         .layer(ObserveLayer::new(&metrics, &methods()))
+        .layer(AccessLayer::new(security.tokens.clone()))
         .add_routes(routes(&pool, config, &closing))
         .serve_with_incoming_shutdown(incoming, closing.cancelled())
         .await?;

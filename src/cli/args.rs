@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::help;
+use super::{access::AccessArgs, help};
 use crate::{
     api::{client::DEFAULT_ENDPOINT, proto::QueryState},
     model::QueryId,
@@ -33,9 +33,11 @@ pub(super) struct Cli {
         hide_env_values = true,
         value_name = "ADDR",
         default_value = DEFAULT_ENDPOINT,
-        help = "The server to talk to: host:port, http://host:port or unix:/path/to.sock"
+        help = "The server to talk to: host:port, http://host:port, https://host:port or unix:/path/to.sock"
     )]
     pub endpoint: String,
+    #[command(flatten)]
+    pub access: AccessArgs,
     #[command(subcommand)]
     pub command: Command,
 }

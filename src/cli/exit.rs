@@ -61,6 +61,9 @@ pub(super) enum Failure {
 fn advice(error: &ClientError) -> &'static str {
     match error {
         ClientError::Unreachable { .. } => "; is it running? start it with: remuda serve",
+        ClientError::Refused(refusal) if refusal.code == Code::Unauthenticated => {
+            "; give the file that holds it: --token-file or REMUDA_TOKEN_FILE"
+        }
         ClientError::Lost { .. } | ClientError::Refused(_) => "",
     }
 }

@@ -39,6 +39,9 @@ Exit codes:
 
 Variables:
   REMUDA_ENDPOINT       the server to talk to, as --endpoint
+  REMUDA_TOKEN_FILE     the file with the token to send, as --token-file
+  REMUDA_TLS_CA, REMUDA_TLS_CERT, REMUDA_TLS_KEY, REMUDA_TLS_NAME
+                        for https, as --tls-ca, --tls-cert, --tls-key, --tls-name
   REMUDA_CONFIG         the configuration file of serve, as --config
   REMUDA_LOG            what serve logs, as --log
   REMUDA_LOG_FORMAT     how serve logs, as --log-format

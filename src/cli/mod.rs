@@ -2,6 +2,7 @@
 //!
 //! Data goes to standard output, everything else to standard error. Only this module and `config` read the environment.
 
+mod access;
 mod args;
 mod cancel;
 mod config;
@@ -56,8 +57,12 @@ pub fn main() -> ExitCode {
 
 fn perform(cli: Cli) -> Result<ExitCode, Failure> {
     // Read only by the commands that talk to a server: a wrong one in the environment must not keep `serve` from running.
+    let (endpoint, access) = (cli.endpoint, cli.access);
     let server = || -> Result<Endpoint, Failure> {
-        cli.endpoint.parse().map_err(|error| Failure::Usage(format!("--endpoint {}: {error}", cli.endpoint)))
+        let bad = |error| Failure::Usage(format!("--endpoint {endpoint}: {error}"));
+        let mut server: Endpoint = endpoint.parse().map_err(bad)?;
+        server.credentials = access::credentials(access)?;
+        Ok(server)
     };
     let exit = match cli.command {
         Command::Serve(args) => return serve::serve(args),

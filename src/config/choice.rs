@@ -31,6 +31,10 @@ pub(super) const BALANCES: Choice<Balance> = Choice {
     ],
 };
 
+/// What the HTTP side serves.
+pub(super) const HTTP_PATHS: Choice<&str> =
+    Choice { words: &[("/", "/"), ("/metrics", "/metrics"), ("/livez", "/livez"), ("/readyz", "/readyz")] };
+
 /// The model has no such type: there the number of attempts goes with the strategy that has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {

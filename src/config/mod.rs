@@ -11,6 +11,7 @@
 mod budget;
 mod changes;
 mod choice;
+mod doors;
 mod environment;
 mod error;
 mod example;
@@ -41,7 +42,7 @@ pub use example::example;
 pub use load::{Overrides, Source, environment};
 pub use model::{
     Affinity, BASE_ENVIRONMENT, Balance, Config, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, PoolConfig,
-    QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Transport,
+    QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, TlsFiles, Transport,
 };
 pub use problem::{Hint, Problem};
 pub use show::show;

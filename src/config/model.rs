@@ -31,6 +31,12 @@ pub struct ServerConfig {
     pub listen: Listen,
     /// `None` when switched off.
     pub http: Option<SocketAddr>,
+    /// `None` when switched off.
+    pub tls: Option<TlsFiles>,
+    pub tokens: Option<PathBuf>,
+    pub allow_insecure: bool,
+    pub http_tls: bool,
+    pub http_open_paths: Vec<String>,
     pub max_message_bytes: u64,
     pub max_metadata_bytes: u64,
     pub max_connections: NonZeroUsize,
@@ -39,6 +45,16 @@ pub struct ServerConfig {
     pub max_concurrent_streams: NonZeroU32,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
+}
+
+/// Where the certificates are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate and those between it and its root, in PEM.
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Clients must have a certificate of one of these authorities.
+    pub client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -55,6 +55,8 @@ pub enum Problem {
     NotAChoice { text: String, choices: String },
     #[error("must be one of {choices}, not {got}")]
     NotAWord { choices: String, got: &'static str },
+    #[error("is of no use without `{other}`: set both or none")]
+    Needs { other: &'static str },
     #[error("{text} means nothing here: write \"{write}\"")]
     OtherWord { text: String, write: &'static str },
     #[error("{text} is not a Unix user name")]

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use super::choice::{EVICTIONS, OVERFLOWS};
+use super::doors;
 use super::error::{Mistakes, Place};
 use super::keys;
 use super::kinds::{self, Room};
@@ -17,7 +18,7 @@ use super::section::Section;
 use super::suggest::{segment, unknown_section};
 use super::tree::{Field, Table, Value};
 use super::values::{
-    ANY_DURATION, SOME_DURATION, count, duration, http, listen, or_none, or_off, path, positive, short_path,
+    ANY_DURATION, SOME_DURATION, boolean, count, duration, http, listen, or_none, or_off, path, positive, short_path,
     show_duration, size,
 };
 
@@ -52,7 +53,7 @@ pub(super) struct Input<'a> {
 /// of them.
 pub(super) fn read(input: &Input<'_>, mistakes: &mut Mistakes) -> Config {
     report_unknown_sections(input.tree, mistakes);
-    let server = server(open(input, Section::Server, mistakes));
+    let server = server(open(input, Section::Server, mistakes), input);
     let (pool, room) = pool(open(input, Section::Pool, mistakes), input);
     let queue = queue(open(input, Section::Queue, mistakes));
     let retry = retry(open(input, Section::Retry, mistakes));
@@ -91,7 +92,7 @@ pub(super) fn as_table<'a>(field: &'a Field, path: &str, header: &str, mistakes:
     None
 }
 
-fn server(mut section: SectionReader<'_>) -> ServerConfig {
+fn server(mut section: SectionReader<'_>, input: &Input<'_>) -> ServerConfig {
     let listen = section.read(&keys::LISTEN, listen);
     let http = section.read(&keys::HTTP, http);
     report_same_address(&mut section, &listen, &http);
@@ -99,6 +100,11 @@ fn server(mut section: SectionReader<'_>) -> ServerConfig {
     ServerConfig {
         listen: listen.value,
         http: http.value,
+        tls: doors::tls(&mut section, input),
+        tokens: section.read_optional(&keys::TOKENS, path(input.base)).value,
+        allow_insecure: section.read(&keys::ALLOW_INSECURE, boolean).value,
+        http_tls: section.read(&keys::HTTP_TLS, boolean).value,
+        http_open_paths: doors::open_paths(&mut section),
         max_message_bytes: section.read(&keys::MAX_MESSAGE_BYTES, size(MESSAGE_SIZES)).value,
         max_metadata_bytes: section.read(&keys::MAX_METADATA_BYTES, size(KIB..=16 * MIB)).value,
         max_connections: section.read(&keys::MAX_CONNECTIONS, positive(MOST_THINGS)).value,

@@ -91,6 +91,13 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
     vec![
         set(&keys::LISTEN, string(show_listen(&config.listen))),
         set(&keys::HTTP, string(http)),
+        (&keys::TLS_CERT, path(config.tls.as_ref().map(|tls| &*tls.cert))),
+        (&keys::TLS_KEY, path(config.tls.as_ref().map(|tls| &*tls.key))),
+        (&keys::TLS_CLIENT_CA, path(config.tls.as_ref().and_then(|tls| tls.client_ca.as_deref()))),
+        (&keys::TOKENS, path(config.tokens.as_deref())),
+        set(&keys::ALLOW_INSECURE, config.allow_insecure.to_string()),
+        set(&keys::HTTP_TLS, config.http_tls.to_string()),
+        set(&keys::HTTP_OPEN_PATHS, strings(&config.http_open_paths)),
         set(&keys::MAX_MESSAGE_BYTES, size(config.max_message_bytes)),
         set(&keys::MAX_METADATA_BYTES, size(config.max_metadata_bytes)),
         set(&keys::MAX_CONNECTIONS, count(config.max_connections)),

@@ -41,6 +41,7 @@ mod reload;
 mod reload_kinds;
 mod rotation;
 mod routing;
+mod security;
 mod sizing;
 mod slow_readers;
 mod streaming;

@@ -5,12 +5,17 @@ use std::{fmt, str::FromStr};
 use http::Uri;
 use thiserror::Error;
 
+use super::Credentials;
+
 /// Where `remuda serve` listens unless told otherwise.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:50051";
 
-/// Where a server is, in the form of a URI.
+/// Where a server is, in the form of a URI, and what it takes to be let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint(String);
+pub struct Endpoint {
+    uri: String,
+    pub credentials: Credentials,
+}
 
 /// What cannot be where a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -21,16 +26,23 @@ pub enum BadEndpoint {
     NoPort,
     #[error("it is not an address; {FORMS}")]
     Malformed,
-    #[error("TLS is not supported by this version of remuda; use http://")]
-    Tls,
 }
 
-const FORMS: &str = "write host:port, http://host:port or unix:/path/to.sock";
+const FORMS: &str = "write host:port, http://host:port, https://host:port or unix:/path/to.sock";
 
 impl Endpoint {
     #[must_use]
     pub fn as_uri(&self) -> &str {
-        &self.0
+        &self.uri
+    }
+
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.uri.starts_with("https://")
+    }
+
+    fn new(uri: String) -> Self {
+        Self { uri, credentials: Credentials::default() }
     }
 }
 
@@ -41,28 +53,29 @@ impl FromStr for Endpoint {
         if text.is_empty() {
             return Err(BadEndpoint::Empty);
         }
-        if text.starts_with("https://") {
-            return Err(BadEndpoint::Tls);
-        }
         if text.starts_with('/') {
-            return Ok(Self(format!("unix:{text}")));
+            return Ok(Self::new(format!("unix:{text}")));
         }
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() { Err(BadEndpoint::Malformed) } else { Ok(Self(format!("unix:{path}"))) };
+            return if path.is_empty() { Err(BadEndpoint::Malformed) } else { Ok(Self::new(format!("unix:{path}"))) };
         }
-        let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-        let uri: Uri = format!("http://{authority}").parse().map_err(|_| BadEndpoint::Malformed)?;
+        let (scheme, rest) = match text.strip_prefix("https://") {
+            Some(rest) => ("https", rest),
+            None => ("http", text.strip_prefix("http://").unwrap_or(text)),
+        };
+        let authority = rest.trim_end_matches('/');
+        let uri: Uri = format!("{scheme}://{authority}").parse().map_err(|_| BadEndpoint::Malformed)?;
         if uri.path() != "/" || uri.query().is_some() || uri.host().is_none_or(str::is_empty) {
             return Err(BadEndpoint::Malformed);
         }
-        uri.port_u16().map(|_| Self(format!("http://{authority}"))).ok_or(BadEndpoint::NoPort)
+        uri.port_u16().map(|_| Self::new(format!("{scheme}://{authority}"))).ok_or(BadEndpoint::NoPort)
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.uri)
     }
 }
 

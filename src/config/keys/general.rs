@@ -11,6 +11,31 @@ keys! { GENERAL:
     HTTP: Server.http = Value(r#""127.0.0.1:9090""#), Restart,
         "Where /metrics, /livez and /readyz are served; \"off\" for nowhere. A port of its own, \
          so that it can be open to the monitoring while the queries' port is not.";
+    TLS_CERT: Server.tls_cert = Unset(r#""/etc/remuda/tls.crt""#), Restart,
+        "The server's certificate in PEM, with those between it and its root, for TLS on both \
+         addresses; needs tls_key. A relative path is taken from this file's directory. When the file \
+         changes, new connections get the new certificate within seconds, without a restart.";
+    TLS_KEY: Server.tls_key = Unset(r#""/etc/remuda/tls.key""#), Restart,
+        "The private key of that certificate in PEM. Keep it readable for the server's user only: a \
+         worker that runs as the same user could read it.";
+    TLS_CLIENT_CA: Server.tls_client_ca = Unset(r#""/etc/remuda/clients.crt""#), Restart,
+        "Authorities in PEM: a client must then show a certificate that one of them has signed. Needs \
+         tls_cert and tls_key. With tokens too, a client needs both.";
+    TOKENS: Server.tokens = Unset(r#""/etc/remuda/tokens""#), Restart,
+        "A file with the tokens that clients must send (authorization: Bearer ...), one on each line: a \
+         name, its roles, the token of at least 16 characters. The roles are submit (run queries and read \
+         their results), read (look at everything) and admin (everything), separated by commas. When the \
+         file changes, what it says holds within seconds.";
+    ALLOW_INSECURE: Server.allow_insecure = Value("false"), Restart,
+        "Whether listen and http may be reached from other machines though neither TLS nor tokens \
+         protect them. False by default, because whoever reaches the port can run queries; true where the \
+         network itself is closed, as that of a pod with a network policy.";
+    HTTP_TLS: Server.http_tls = Value("true"), Restart,
+        "Whether TLS, if there is any, is on http too. False where whoever scrapes and probes does not \
+         speak TLS, or has no certificate to show, and the address is safe by other means.";
+    HTTP_OPEN_PATHS: Server.http_open_paths = Value("[]"), Restart,
+        "Paths of http that need no token though there are tokens, like [\"/livez\", \"/readyz\"] for \
+         an orchestrator whose probes cannot send one. None by default.";
     MAX_MESSAGE_BYTES: Server.max_message_bytes = Value(r#""4MiB""#), Restart,
         "The largest gRPC message that a client may send, and so the largest payload. 4MiB is the \
          usual limit of gRPC; what a worker may answer is limited by its kind's max_line_bytes.";

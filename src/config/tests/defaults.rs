@@ -25,6 +25,11 @@ fn documented() -> Config {
         server: ServerConfig {
             listen: Listen::Tcp("127.0.0.1:50051".parse().unwrap()),
             http: Some("127.0.0.1:9090".parse().unwrap()),
+            tls: None,
+            tokens: None,
+            allow_insecure: false,
+            http_tls: true,
+            http_open_paths: Vec::new(),
             max_message_bytes: 4 << 20,
             max_metadata_bytes: 16 << 10,
             max_connections: nonzero(1024),

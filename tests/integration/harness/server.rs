@@ -150,13 +150,24 @@ impl Server {
 
     /// One HTTP request; gives the status code and the body.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.http).expect("the HTTP side accepts");
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        self.get_with(path, &[])
+    }
+
+    pub(crate) fn get_with(&self, path: &str, headers: &[&str]) -> (u16, String) {
+        let text = self.try_get(path, headers);
         let (head, body) = text.split_once("\r\n\r\n").expect("a whole answer");
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Whatever comes back, as text; empty if nothing does.
+    pub(crate) fn try_get(&self, path: &str, headers: &[&str]) -> String {
+        let mut stream = TcpStream::connect(&self.http).expect("the HTTP side accepts");
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let headers: String = headers.iter().flat_map(|header| [header, "\r\n"]).collect();
+        let asked = write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n");
+        let mut bytes = Vec::new();
+        let _ = asked.and_then(|()| stream.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// The value of one series of `/metrics`, such as `remuda_workers{kind="k",state="ready"}`.

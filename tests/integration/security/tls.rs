@@ -1,0 +1,125 @@
+//! TLS: who does not speak it, or cannot show what is asked for, is refused; certificates are renewed without a restart.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tonic::{
+    Code,
+    transport::{Certificate, Channel, ClientTlsConfig},
+};
+
+use super::{
+    authority::{Authority, Identity},
+    call,
+};
+use crate::harness::{Server, eventually, fake_kind, remuda, told};
+
+struct Setup {
+    server: Server,
+    dir: tempfile::TempDir,
+    authority: Authority,
+}
+
+fn start(client_certificates: bool) -> Setup {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let (cert, key) = authority.issue("localhost").write(dir.path(), "server");
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let client_ca = if client_certificates { format!("tls_client_ca = \"{}\"\n", ca.display()) } else { String::new() };
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ntls_cert = \"{}\"\ntls_key = \"{}\"\n{client_ca}{}",
+        cert.display(),
+        key.display(),
+        fake_kind("k", &[], "min = 1")
+    );
+    Setup { server: Server::start(&config), dir, authority }
+}
+
+const HEALTH: &str = "/remuda.v1.WorkerPool/Health";
+
+impl Setup {
+    /// Connects with what it is given and calls a method.
+    async fn try_with(&self, authority: &Authority, identity: Option<&Identity>) -> Result<Code, String> {
+        let mut tls =
+            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem())).domain_name("localhost");
+        if let Some(identity) = identity {
+            tls = tls.identity(tonic::transport::Identity::from_pem(&identity.cert, &identity.key));
+        }
+        let endpoint = Channel::from_shared(format!("https://{}", self.server.grpc)).unwrap().tls_config(tls);
+        let endpoint = endpoint.unwrap().connect_timeout(Duration::from_secs(5));
+        let channel = endpoint.connect().await.map_err(|error| format!("{error:?}"))?;
+        let code = call(&channel, HEALTH, None).await;
+        // With TLS 1.3 a client learns that its certificate was refused only with its first call.
+        if code == Code::Ok { Ok(code) } else { Err(format!("{code:?}")) }
+    }
+}
+
+#[tokio::test]
+async fn with_tls_only_those_who_speak_it_are_served() {
+    let setup = start(false);
+    assert_eq!(setup.try_with(&setup.authority, None).await, Ok(Code::Ok));
+    let stranger = Authority::new();
+    assert!(setup.try_with(&stranger, None).await.is_err(), "a server of another authority must not be trusted");
+    let plain = Channel::from_shared(format!("http://{}", setup.server.grpc)).unwrap();
+    let plain = plain.connect_timeout(Duration::from_secs(5)).connect().await;
+    if let Ok(channel) = plain {
+        assert_ne!(call(&channel, HEALTH, None).await, Code::Ok, "plain text must not be served");
+    }
+    // The HTTP side speaks TLS too: a plain request gets no answer of HTTP.
+    let answer = setup.server.try_get("/metrics", &[]);
+    assert!(!answer.contains("HTTP/1.1 200"), "{answer}");
+    assert_eq!(setup.server.stop_cleanly().code(), Some(0));
+}
+
+#[tokio::test]
+async fn with_client_certificates_only_valid_ones_open_the_door() {
+    let setup = start(true);
+    let good = setup.authority.issue("client");
+    assert_eq!(setup.try_with(&setup.authority, Some(&good)).await, Ok(Code::Ok));
+    assert!(setup.try_with(&setup.authority, None).await.is_err(), "no certificate");
+    let expired = setup.authority.issue_expired("client");
+    assert!(setup.try_with(&setup.authority, Some(&expired)).await.is_err(), "an expired one");
+    let foreign = Authority::new().issue("client");
+    assert!(setup.try_with(&setup.authority, Some(&foreign)).await.is_err(), "one of another authority");
+    assert_eq!(setup.try_with(&setup.authority, Some(&good)).await, Ok(Code::Ok), "the good one still works");
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_used_without_a_restart() {
+    let setup = start(false);
+    let successor = Authority::new();
+    assert!(setup.try_with(&successor, None).await.is_err());
+    successor.issue("localhost").write(setup.dir.path(), "server");
+    setup.server.signal(Signal::SIGHUP);
+    eventually("the certificates to be reloaded", || {
+        setup.server.log().iter().any(|line| line.contains("certificates reloaded")).then_some(())
+    });
+    assert_eq!(setup.try_with(&successor, None).await, Ok(Code::Ok));
+    std::fs::write(setup.dir.path().join("server.crt"), "broken").unwrap();
+    setup.server.signal(Signal::SIGHUP);
+    eventually("the broken file to be told", || {
+        setup.server.log().iter().any(|line| line.contains("certificates in force stay in force")).then_some(())
+    });
+    assert_eq!(setup.try_with(&successor, None).await, Ok(Code::Ok), "what was in force is still in force");
+}
+
+#[tokio::test]
+async fn the_command_line_speaks_tls_and_shows_its_certificate() {
+    let setup = start(true);
+    let (cert, key) = setup.authority.issue("client").write(setup.dir.path(), "client");
+    let ca = setup.dir.path().join("ca.crt");
+    let run = |with_certificate: bool| {
+        let mut command = remuda();
+        command.args(["--endpoint", &format!("https://{}", setup.server.grpc), "--tls-name", "localhost"]);
+        command.arg("--tls-ca").arg(&ca);
+        if with_certificate {
+            command.arg("--tls-cert").arg(&cert).arg("--tls-key").arg(&key);
+        }
+        told(&command.args(["run", "1"]).output().unwrap())
+    };
+    let (code, stdout, stderr) = run(true);
+    assert!(code == 0 && stdout.ends_with("{\"echo\": 1}\n"), "{stdout}{stderr}");
+    let (code, _, stderr) = run(false);
+    assert!(code != 0 && stderr.contains(&setup.server.grpc), "{stderr}");
+}
