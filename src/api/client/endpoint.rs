@@ -93,6 +93,7 @@ mod tests {
             (DEFAULT_ENDPOINT, DEFAULT_ENDPOINT),
             ("localhost:50051", "http://localhost:50051"),
             ("http://pool.internal:1/", "http://pool.internal:1"),
+            ("https://pool.internal:1", "https://pool.internal:1"),
             ("[::1]:50051", "http://[::1]:50051"),
             ("unix:/run/remuda.sock", "unix:/run/remuda.sock"),
             ("unix:///run/remuda.sock", "unix:/run/remuda.sock"),
@@ -109,7 +110,6 @@ mod tests {
         assert!(endpoint("").unwrap_err().starts_with("it is empty; write host:port"));
         assert!(endpoint("localhost").unwrap_err().starts_with("it names no port"));
         assert!(endpoint("localhost:99999").unwrap_err().starts_with("it names no port"));
-        assert!(endpoint("https://localhost:1").unwrap_err().starts_with("TLS is not supported"));
         for text in ["unix:", "ftp://localhost:1", "localhost:1/path", ":1", "a b:1"] {
             assert!(endpoint(text).unwrap_err().starts_with("it is not an address"), "{text}");
         }

@@ -77,6 +77,10 @@ fn with_key(key: &Key, value: &str) -> String {
         ("kinds.k", _) if name == "command" => return format!("[kinds.k]\ncommand = {value}\n"),
         ("kinds.k", _) => return format!("{MINIMAL}{name} = {value}\n"),
         (_, Fallback::Dependent(_)) => "strategy = \"retry\"\n",
+        // A certificate is of no use without its key, and so on.
+        ("server", _) if name == "tls_cert" => "tls_key = \"key\"\n",
+        ("server", _) if name == "tls_key" => "tls_cert = \"cert\"\n",
+        ("server", _) if name == "tls_client_ca" => "tls_cert = \"cert\"\ntls_key = \"key\"\n",
         _ => "",
     };
     format!("[{section}]\n{before}{name} = {value}\n{MINIMAL}")
