@@ -239,3 +239,16 @@ fn socket_paths_are_short() {
     assert!(load(&format!("[pool]\nsocket_dir = \"{}\"\n{MINIMAL}", &dir[..60])).is_ok());
     assert!(load(&format!("[server]\nlisten = \"{}\"\n{MINIMAL}", &path[..107])).is_ok());
 }
+
+#[test]
+fn a_certificate_needs_its_key_and_authorities_need_both() {
+    let problem = |key: &str, other: &str| {
+        format!("remuda.toml:2:{}: server.{key}: is of no use without `{other}`: set both or none", key.len() + 4)
+    };
+    for (key, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert"), ("tls_client_ca", "tls_cert")] {
+        expect_in("server", &format!("{key} = \"file\""), &[&problem(key, other)]);
+    }
+    let choices = r#""/", "/metrics", "/livez", "/readyz""#;
+    let problem = format!("remuda.toml:2:30: server.http_open_paths[1]: \"/other\" is not one of {choices}");
+    expect_in("server", "http_open_paths = [\"/livez\", \"/other\"]", &[&problem]);
+}
