@@ -88,6 +88,8 @@ impl Server {
             None => (None, None),
         };
         let metrics = Arc::new(Metrics::new());
+        // The first scrape may come before the first call.
+        let _ = metrics.methods(&api::methods());
         let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new(limits(&config), metrics.query.clone()));
         let parts = Parts {
             environment: config::worker_environment,
@@ -126,12 +128,8 @@ impl Server {
             async move { broker.run(close).await }
         });
         let http = self.http.map(|listener| {
-            let serving = http::serve(listener, self.pool.clone(), close.clone().cancelled_owned());
-            tokio::spawn(async move {
-                if let Err(error) = serving.await {
-                    warn!(%error, "the HTTP side failed");
-                }
-            })
+            let most = self.config.server.max_http_connections.get();
+            tokio::spawn(http::serve(listener, self.pool.clone(), most, close.clone().cancelled_owned()))
         });
         let mut grpc =
             Box::pin(api::serve(self.grpc, self.pool.clone(), &self.config, self.metrics.clone(), close.clone()));

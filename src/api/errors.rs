@@ -18,6 +18,8 @@ const MAX_STATUS_MESSAGE: usize = 600;
 const MAX_MISTAKES: usize = 2_000;
 /// A guess at when a full queue has room again, or a kind a worker.
 const RETRY_WHEN_FULL: Duration = Duration::from_secs(1);
+/// What a person has closed is not open again in a moment.
+const RETRY_WHEN_DRAINED: Duration = Duration::from_secs(10);
 
 /// What is wrong with a request, field by field.
 #[derive(Debug, Default)]
@@ -54,7 +56,7 @@ pub(super) fn refused(error: &RequestError) -> Status {
         }
         RequestError::Drained(_) => {
             let mut details = info("DRAINED", []);
-            details.set_retry_info(Some(RETRY_WHEN_FULL));
+            details.set_retry_info(Some(RETRY_WHEN_DRAINED));
             status(Code::Unavailable, &message, details)
         }
         RequestError::Busy { kind } => full(&message, info("BUSY", [("kind", kind.to_string())])),

@@ -20,6 +20,8 @@ use tokio_util::{either::Either, sync::PollSemaphore};
 use tonic::transport::server::Connected;
 use tracing::warn;
 
+use crate::metrics::{Connections, OpenConnection};
+
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -40,6 +42,7 @@ pub(super) struct Incoming {
     listener: Listener,
     slots: PollSemaphore,
     slot: Option<OwnedSemaphorePermit>,
+    connections: Connections,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -50,13 +53,14 @@ pub(super) struct Connection {
     /// Runs until the client has said that it speaks HTTP/2.
     patience: Option<Pin<Box<Sleep>>>,
     received: usize,
+    _open: OpenConnection,
     _slot: OwnedSemaphorePermit,
 }
 
 impl Incoming {
-    pub(super) fn new(listener: Listener, max_connections: usize) -> Self {
+    pub(super) fn new(listener: Listener, max_connections: usize, connections: Connections) -> Self {
         let slots = PollSemaphore::new(Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))));
-        Self { listener, slots, slot: None, pause: None }
+        Self { listener, slots, slot: None, connections, pause: None }
     }
 }
 
@@ -98,7 +102,9 @@ impl Stream for Incoming {
                 Ok(stream) => {
                     let slot = self.slot.take().expect("a slot was acquired");
                     let patience = Some(Box::pin(sleep(FIRST_BYTES)));
-                    return Poll::Ready(Some(Ok(Connection { stream, patience, received: 0, _slot: slot })));
+                    let open = self.connections.opened();
+                    let connection = Connection { stream, patience, received: 0, _open: open, _slot: slot };
+                    return Poll::Ready(Some(Ok(connection)));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; trying again shortly");

@@ -1,9 +1,11 @@
 //! What happens around every call: a tracing span, and a count by method and status code.
 
 use std::{
+    collections::HashMap,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 use http::{HeaderMap, Request, Response};
@@ -13,12 +15,13 @@ use tonic::Code;
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, debug, info_span};
 
-use crate::metrics::Metrics;
+use crate::metrics::{CODES, MethodMetrics, Metrics};
 
 #[derive(Debug, Clone)]
 pub(super) struct ObserveLayer {
-    metrics: Arc<Metrics>,
-    methods: Arc<[String]>,
+    methods: Arc<HashMap<Box<str>, Arc<MethodMetrics>>>,
+    /// For paths that do not exist. They share one name: clients can make up any number.
+    other: Arc<MethodMetrics>,
 }
 
 #[derive(Debug, Clone)]
@@ -30,8 +33,8 @@ pub(super) struct Observe<S> {
 /// A call from its request to the end of its response, however that comes.
 #[derive(Debug)]
 struct Call {
-    metrics: Arc<Metrics>,
-    method: String,
+    metrics: Arc<MethodMetrics>,
+    begun: Instant,
     span: Span,
     code: Option<Code>,
 }
@@ -47,15 +50,13 @@ pin_project! {
 
 impl ObserveLayer {
     /// `methods` are the full names of all methods there are, such as `remuda.v1.WorkerPool/Submit`.
-    pub(super) fn new(metrics: Arc<Metrics>, methods: Vec<String>) -> Self {
-        Self { metrics, methods: methods.into() }
+    pub(super) fn new(metrics: &Metrics, methods: &[String]) -> Self {
+        let (known, other) = metrics.methods(methods);
+        Self { methods: Arc::new(known.into_iter().map(|method| (method.method.clone(), method)).collect()), other }
     }
 
-    /// Names the method for the metric. Paths that do not exist share one name: clients can make up any number.
-    fn method(&self, path: &str) -> String {
-        let path = path.trim_start_matches('/');
-        let known = self.methods.iter().any(|method| method == path);
-        if known { path.to_owned() } else { "other".to_owned() }
+    fn method(&self, path: &str) -> &Arc<MethodMetrics> {
+        self.methods.get(path.trim_start_matches('/')).unwrap_or(&self.other)
     }
 }
 
@@ -83,9 +84,9 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let method = self.layer.method(request.uri().path());
-        let span = info_span!("rpc", method);
-        let mut call = Call { metrics: self.layer.metrics.clone(), method, span: span.clone(), code: None };
+        let metrics = self.layer.method(request.uri().path()).clone();
+        let span = info_span!("rpc", method = &*metrics.method);
+        let mut call = Call { metrics, begun: Instant::now(), span: span.clone(), code: None };
         let handling = self.inner.call(request);
         let observed = async move {
             let response = handling.await?;
@@ -126,10 +127,10 @@ impl<B: Body> Body for Observed<B> {
 impl Drop for Call {
     fn drop(&mut self) {
         // Without a status the client went away before the end.
-        let code = name(self.code.unwrap_or(Code::Cancelled));
+        let code = self.code.unwrap_or(Code::Cancelled) as usize;
         let _entered = self.span.enter();
-        debug!(code, "call finished");
-        self.metrics.rpc_finished(&self.method, code);
+        debug!(code = CODES[code], "call finished");
+        self.metrics.finished(code, self.begun.elapsed());
     }
 }
 
@@ -137,24 +138,16 @@ fn code(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
 }
 
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_name_at_its_number() {
+        for (number, name) in CODES.iter().enumerate() {
+            let code = Code::from_i32(number.try_into().unwrap());
+            let told = format!("{code:?}").to_uppercase();
+            assert_eq!((code as usize, told), (number, name.replace('_', "")));
+        }
     }
 }

@@ -51,13 +51,13 @@ pub async fn serve(
     closing: CancellationToken,
 ) -> Result<(), ServeError> {
     let limits = &config.server;
-    let incoming = Incoming::new(listener, limits.max_connections.get());
+    let incoming = Incoming::new(listener, limits.max_connections.get(), metrics.connections());
     Server::builder()
         .http2_keepalive_interval(Some(limits.keepalive_interval))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))
         .http2_max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.max_concurrent_streams.get())
-        .layer(ObserveLayer::new(metrics, methods()))
+        .layer(ObserveLayer::new(&metrics, &methods()))
         .add_routes(routes(&pool, config, &closing))
         .serve_with_incoming_shutdown(incoming, closing.cancelled())
         .await?;
@@ -89,7 +89,8 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 /// The full names of all methods that can be called.
-fn methods() -> Vec<String> {
+#[must_use]
+pub fn methods() -> Vec<String> {
     let sets = [
         proto::DESCRIPTORS,
         tonic_health::pb::FILE_DESCRIPTOR_SET,

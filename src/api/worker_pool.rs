@@ -33,6 +33,16 @@ impl WorkerPoolService {
         self.pool.submit(query).await.map_err(|error| errors::refused(&error))
     }
 
+    /// Reads a query; one that makes no sense counts as refused.
+    fn read(
+        &self,
+        id: &str,
+        query: Option<proto::Query>,
+        by_default: Option<Duration>,
+    ) -> Result<QueryRequest, Status> {
+        request::query(id, query, by_default).inspect_err(|_| self.pool.refused_as_invalid())
+    }
+
     async fn open(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, Status> {
         self.pool.broker().read(id, from).await.map_err(|error| errors::no_query(&error))
     }
@@ -42,7 +52,7 @@ impl WorkerPoolService {
 impl WorkerPool for WorkerPoolService {
     async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<proto::SubmitResponse>, Status> {
         let proto::SubmitRequest { query_id, query } = request.into_inner();
-        let accepted = self.submit(request::query(&query_id, query, None)?).await?;
+        let accepted = self.submit(self.read(&query_id, query, None)?).await?;
         Ok(Response::new(accepted_response(&accepted)))
     }
 
@@ -63,9 +73,9 @@ impl WorkerPool for WorkerPoolService {
     type ExecuteStream = Streaming<proto::ExecuteResponse>;
 
     async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
-        let deadline = request::deadline(request.metadata())?;
+        let deadline = request::deadline(request.metadata()).inspect_err(|_| self.pool.refused_as_invalid())?;
         let proto::ExecuteRequest { query_id, query } = request.into_inner();
-        let query = QueryRequest { deadline, ..request::query(&query_id, query, Some(ABANDON_AFTER))? };
+        let query = QueryRequest { deadline, ..self.read(&query_id, query, Some(ABANDON_AFTER))? };
         let accepted = self.submit(query).await?;
         let reader = self.open(&accepted.id, 0).await?;
         Ok(Response::new(Box::pin(Execution::new(accepted_response(&accepted), reader))))

@@ -95,6 +95,9 @@ pub trait Broker: Send + Sync + fmt::Debug {
     /// Queries of a kind that wait for a worker.
     fn waiting(&self, kind: &str) -> usize;
 
+    /// When the waiting query of a kind that came first was submitted.
+    fn oldest(&self, kind: &str) -> Option<Instant>;
+
     /// Queries that are kept, by kind and state.
     fn counts(&self) -> Vec<(Arc<str>, QueryState, usize)>;
 

@@ -259,6 +259,9 @@ pub(super) struct HealthArgs {
     /// Print nothing; the exit code tells
     #[arg(long, short, conflicts_with = "json")]
     pub quiet: bool,
+    /// How long the server may take to answer; after that it counts as unreachable
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Args)]

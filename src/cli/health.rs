@@ -1,6 +1,8 @@
 //! `remuda health`: whether queries can start, and why not.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
+
+use tokio::time::timeout;
 
 use super::{
     args::HealthArgs,
@@ -16,7 +18,7 @@ use crate::api::{
 };
 
 pub(super) async fn health(server: &Endpoint, args: HealthArgs) -> Result<Exit, Failure> {
-    let asked = ask(server, args.kind.unwrap_or_default()).await.map_err(Failure::from);
+    let asked = ask(server, args.kind.unwrap_or_default(), args.timeout).await.map_err(Failure::from);
     if args.quiet {
         return Ok(asked.map_or_else(|failure| failure.exit(), |health| exit(&health)));
     }
@@ -29,8 +31,13 @@ pub(super) async fn health(server: &Endpoint, args: HealthArgs) -> Result<Exit, 
     Ok(exit(&health))
 }
 
-async fn ask(server: &Endpoint, kind: String) -> Result<HealthResponse, ClientError> {
-    Client::connect(server).await?.health(HealthRequest { kind }).await
+/// A server that accepts but does not answer is as good as none.
+async fn ask(server: &Endpoint, kind: String, patience: Duration) -> Result<HealthResponse, ClientError> {
+    let asking = async { Client::connect(server).await?.health(HealthRequest { kind }).await };
+    timeout(patience, asking).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {} (--timeout)", humantime::format_duration(patience));
+        Err(ClientError::Unreachable { endpoint: server.to_string(), message })
+    })
 }
 
 fn exit(health: &HealthResponse) -> Exit {

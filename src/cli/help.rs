@@ -115,7 +115,11 @@ Examples:
   remuda health --kind embed --json
   HEALTHCHECK CMD [\"remuda\", \"health\", \"--quiet\"]     in a Dockerfile
 
-Exit codes: 0 serving, 1 not serving, 2 usage, 5 server unreachable.";
+Serving means that a query could start now; with --kind, one of that kind. Where the server listens
+on another address, REMUDA_ENDPOINT or --endpoint says so.
+
+Exit codes: 0 serving, 1 not serving or no such kind, 2 usage, 5 server unreachable or silent for
+longer than --timeout.";
 
 pub(super) const WORKERS: &str = "\
 Examples:
@@ -179,7 +183,8 @@ Exit codes: 0 done, 1 no such dead letter (the others are purged), 2 usage, 5 se
 
 pub(super) const SCALE: &str = "\
 Sets how many workers the kind shall have, between its min and max, and does not wait for them.
-The pool may still grow and shrink the kind by its load afterwards.
+By its load the kind may still grow, and shrink again, but not below that number. Those that are too
+many go when they are idle, or after their query. A step ends at the kind's min or max.
 
 Examples:
   remuda scale embed 6

@@ -2,6 +2,7 @@
 
 use std::{io, time::Duration};
 
+use anstyle::Style;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::{
     select,
@@ -28,12 +29,13 @@ pub(super) async fn events(server: &Endpoint, args: EventsArgs) -> Result<Exit, 
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::system)?;
     let client = Client::connect(server).await?;
     let mut events = client.watch_events(WatchEventsRequest { kinds: args.kind, names: args.name }).await?;
+    let mut columns = Columns::default();
     let watching = async {
         while let Some(event) = events.next().await? {
             if args.json {
                 output::line(&json::line(&json::PoolEvent::from(&event)))?;
             } else {
-                output::text(&render(&event))?;
+                output::text(&columns.render(&event))?;
             }
         }
         output::note("the server has stopped");
@@ -59,26 +61,47 @@ async fn nobody_reads() {
     }
 }
 
-/// One line: when, what, which kind, which worker, and why.
-pub(super) fn render(event: &PoolEvent) -> String {
-    let style = match event.body.as_ref() {
+/// The widths of what was printed so far: what comes later stands below it.
+#[derive(Debug)]
+pub(super) struct Columns {
+    name: usize,
+    kind: usize,
+    worker: usize,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self { name: 15, kind: 10, worker: 9 }
+    }
+}
+
+impl Columns {
+    /// One line: when, what, which kind, which worker, and why.
+    pub(super) fn render(&mut self, event: &PoolEvent) -> String {
+        let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() };
+        let name = printable(&event.name);
+        let kind = or_dash(&event.kind);
+        let worker = or_dash(&worker(event.body.as_ref()).map(|id| format!("worker {id}")).unwrap_or_default());
+        for (width, text) in [(&mut self.name, &*name), (&mut self.kind, &*kind), (&mut self.worker, &*worker)] {
+            *width = text.chars().count().max(*width);
+        }
+        let style = style(event.body.as_ref());
+        let reason = printable(&reason(event.body.as_ref())).replace(['\n', '\t'], " ");
+        let at = words::time(event.at.as_ref());
+        let Self { name: a, kind: b, worker: c } = *self;
+        let line = format!("{at}  {style}{name:<a$}{style:#}  {kind:<b$}  {worker:<c$}  {reason}");
+        format!("{}\n", line.trim_end())
+    }
+}
+
+fn style(body: Option<&Body>) -> Style {
+    match body {
         Some(Body::WorkerMoved(moved)) => words::worker_style(moved.to),
         Some(Body::Scaled(_) | Body::Reloaded(_)) => GOOD,
         Some(Body::Evicted(_) | Body::Circuit(_)) => BUSY,
         Some(Body::Missed(_)) => BAD,
         Some(Body::WorkerEnded(_) | Body::Pool(_)) | None => BOLD,
-    };
-    let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() };
-    let worker = worker(event.body.as_ref()).map(|id| format!("worker {id}")).unwrap_or_default();
-    let line = format!(
-        "{}  {style}{:<15}{style:#}  {:<10}  {:<9}  {}",
-        words::time(event.at.as_ref()),
-        printable(&event.name),
-        or_dash(&event.kind),
-        or_dash(&worker),
-        printable(&reason(event.body.as_ref())).replace(['\n', '\t'], " "),
-    );
-    format!("{}\n", line.trim_end())
+    }
 }
 
 fn worker(body: Option<&Body>) -> Option<u64> {

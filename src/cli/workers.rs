@@ -13,7 +13,7 @@ use super::{
 use crate::api::{
     client::{Client, Endpoint},
     proto::{
-        DeathCertificate, GetWorkerRequest, GetWorkerResponse, ListWorkersRequest, ResourceSample, Worker,
+        DeathCertificate, GetWorkerRequest, GetWorkerResponse, ListWorkersRequest, ResourceSample, Worker, WorkerState,
         WorkerTransition,
     },
 };
@@ -114,7 +114,9 @@ pub(super) fn render_one(response: &GetWorkerResponse) -> String {
 
 fn worker(worker: &Worker) -> String {
     let percent = |cpu: String| if cpu.is_empty() { cpu } else { cpu + "%" };
-    let last_heard = words::duration(worker.last_heard.as_ref()).map(|ago| words::rough(Some(ago)) + " ago");
+    let lives = worker.state() != WorkerState::Dead;
+    let last_heard = words::duration(worker.last_heard.as_ref()).filter(|_| lives);
+    let last_heard = last_heard.map(|ago| words::rough(Some(ago)) + " ago");
     properties(&[
         ("worker", worker.worker_id.to_string()),
         ("kind", worker.kind.clone()),

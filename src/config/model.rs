@@ -36,6 +36,7 @@ pub struct ServerConfig {
     pub max_message_bytes: u64,
     pub max_metadata_bytes: u64,
     pub max_connections: NonZeroUsize,
+    pub max_http_connections: NonZeroUsize,
     /// For each connection.
     pub max_concurrent_streams: NonZeroU32,
     pub keepalive_interval: Duration,

@@ -102,6 +102,7 @@ fn server(mut section: SectionReader<'_>) -> ServerConfig {
         max_message_bytes: section.read(&keys::MAX_MESSAGE_BYTES, size(MESSAGE_SIZES)).value,
         max_metadata_bytes: section.read(&keys::MAX_METADATA_BYTES, size(KIB..=16 * MIB)).value,
         max_connections: section.read(&keys::MAX_CONNECTIONS, positive(MOST_THINGS)).value,
+        max_http_connections: section.read(&keys::MAX_HTTP_CONNECTIONS, positive(MOST_THINGS)).value,
         max_concurrent_streams: NonZeroU32::try_from(streams.value).expect("a million fits 32 bits"),
         keepalive_interval: section.read(&keys::KEEPALIVE_INTERVAL, duration(SOME_DURATION)).value,
         keepalive_timeout: section.read(&keys::KEEPALIVE_TIMEOUT, duration(SOME_DURATION)).value,

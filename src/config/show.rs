@@ -95,6 +95,7 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
         set(&keys::MAX_MESSAGE_BYTES, size(config.max_message_bytes)),
         set(&keys::MAX_METADATA_BYTES, size(config.max_metadata_bytes)),
         set(&keys::MAX_CONNECTIONS, count(config.max_connections)),
+        set(&keys::MAX_HTTP_CONNECTIONS, count(config.max_http_connections)),
         set(&keys::MAX_CONCURRENT_STREAMS, count(config.max_concurrent_streams)),
         set(&keys::KEEPALIVE_INTERVAL, duration(config.keepalive_interval)),
         set(&keys::KEEPALIVE_TIMEOUT, duration(config.keepalive_timeout)),

@@ -103,6 +103,38 @@ pub enum Rung {
     Sigkill,
 }
 
+impl FailureReason {
+    /// In the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Reported, Self::WorkerDied, Self::TimedOut, Self::Shutdown, Self::Overflow];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::WorkerDied => "worker_died",
+            Self::TimedOut => "timed_out",
+            Self::Shutdown => "shutdown",
+            Self::Overflow => "overflow",
+        }
+    }
+}
+
+impl RejectReason {
+    /// In the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Deadline, Self::Shutdown, Self::CircuitOpen, Self::Busy, Self::Shed];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::Shutdown => "shutdown",
+            Self::CircuitOpen => "circuit_open",
+            Self::Busy => "busy",
+            Self::Shed => "shed",
+        }
+    }
+}
+
 impl Failure {
     /// A failure with nothing to add to its message.
     #[must_use]
@@ -161,6 +193,19 @@ impl Failure {
 }
 
 impl Rung {
+    /// In the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Queued, Self::CancelFrame, Self::Sigterm, Self::Sigkill];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::CancelFrame => "cancel_frame",
+            Self::Sigterm => "sigterm",
+            Self::Sigkill => "sigkill",
+        }
+    }
+
     /// The words that end the sentence "it let go ...".
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -175,11 +220,6 @@ impl Rung {
 
 impl fmt::Display for Rung {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Queued => "queued",
-            Self::CancelFrame => "cancel_frame",
-            Self::Sigterm => "sigterm",
-            Self::Sigkill => "sigkill",
-        })
+        f.write_str(self.name())
     }
 }

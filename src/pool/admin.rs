@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytesize::ByteSize;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -184,16 +185,18 @@ impl Inner {
     fn check_size(&self, kind: &KindConfig, workers: usize) -> Result<(), AdminError> {
         let pool = &self.config().pool;
         let memory = kind.memory.unwrap_or(0).saturating_mul(u64::try_from(workers).unwrap_or(u64::MAX));
+        let over_budget = pool.memory_budget.filter(|budget| memory > *budget);
         let (min, max) = (kind.min, kind.max.get());
         let limit = if workers < min || workers > max {
             format!(
-                "kind {} has {min} to {max} workers (min, max); change these in the configuration to go beyond",
+                "kind {} may have {min} to {max} workers (min, max); change these in the configuration to go beyond",
                 kind.name
             )
         } else if workers > pool.max_workers.get() {
             format!("the pool has {} at most (pool.max_workers)", pool.max_workers)
-        } else if pool.memory_budget.is_some_and(|budget| memory > budget) {
-            format!("they would need {memory} bytes, more than pool.memory_budget")
+        } else if let Some(budget) = over_budget {
+            let size = |bytes| ByteSize::b(bytes).display().iec();
+            format!("they would need {}, more than pool.memory_budget, which is {}", size(memory), size(budget))
         } else {
             return Ok(());
         };

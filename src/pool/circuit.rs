@@ -100,6 +100,15 @@ impl Kind {
         }
     }
 
+    pub(super) fn circuit(&self) -> CircuitState {
+        let trouble = self.trouble.lock();
+        match trouble.failed_starts >= self.config().circuit_failures.get() {
+            false => CircuitState::Closed,
+            true if trouble.half_open => CircuitState::HalfOpen,
+            true => CircuitState::Open,
+        }
+    }
+
     /// Why the kind's queries fail at once, if they do.
     pub(super) fn circuit_reason(&self) -> Option<String> {
         let trouble = self.trouble.lock();

@@ -65,6 +65,9 @@ impl Inner {
         if let Err(claim) = started {
             // The worker was stopped or died in between. The query goes back; nobody has seen it.
             claim.lease.release().await;
+        } else if worker.has_had_its_queries() {
+            // The replacement is to be there when this query ends.
+            self.nudge.notify_one();
         }
         true
     }
@@ -197,9 +200,13 @@ impl Inner {
         });
     }
 
-    /// A worker that is bound to a key makes room for another key that has waited long, though more may wait for it.
+    /// A worker that is done with its query makes room for one that has waited long, though more may wait for it.
     fn gives_way(&self, kind: &Kind, worker: &PoolWorker) -> bool {
-        let Some(reason) = worker.key().and_then(|_| kind.asked_to_give_way()) else { return false };
+        // One that is not bound to a key yet can serve the key that waits itself.
+        if worker.key().is_none() && kind.config().keyed {
+            return false;
+        }
+        let Some(reason) = kind.asked_to_give_way() else { return false };
         if !worker.stop_if_free(DeathCause::Evicted) {
             return false;
         }
@@ -209,9 +216,10 @@ impl Inner {
 
     /// Tells of an eviction.
     pub(super) fn evicted(&self, kind: &Kind, worker: &PoolWorker, reason: String) {
-        let strategy = self.config().pool.eviction.name();
+        let eviction = self.config().pool.eviction;
+        let strategy = eviction.name();
         info!(worker = worker.id.0, kind = %kind.name, strategy, reason, "worker evicted");
-        self.metrics.evicted(&kind.name, strategy);
+        kind.metrics.evicted(eviction);
         self.events.emit(Some(&kind.name), || What::Evicted { worker: worker.id, strategy, reason });
         self.nudge.notify_one();
     }

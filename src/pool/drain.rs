@@ -58,7 +58,7 @@ impl Supervisor {
             self.handle(event).await;
         }
         let rejected = self.inner.broker.close().await;
-        self.stop_workers(&stop).await;
+        self.stop_workers(&stop, &mut tick).await;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
         self.inner.events.emit(None, || What::Pool { state: "shut_down", reason: "all workers stopped".to_owned() });
         let drained = Drained { rejected, cut_short: self.inner.cut_short.load(Relaxed) };
@@ -70,7 +70,7 @@ impl Supervisor {
         drained
     }
 
-    async fn stop_workers(&mut self, stop: &StopSignals) {
+    async fn stop_workers(&mut self, stop: &StopSignals, tick: &mut Interval) {
         let ladder = |worker: Arc<PoolWorker>| worker.kind.cancel_grace + worker.kind.term_grace;
         let longest = self.inner.data.snapshot().into_iter().map(ladder).max().unwrap_or_default();
         let deadline = Instant::now() + longest + SLACK;
@@ -81,6 +81,10 @@ impl Supervisor {
                 () = stop.now.cancelled(), if !in_haste => {
                     in_haste = true;
                     self.inner.request_stop_of_all(StopMode::Kill);
+                    continue;
+                }
+                _ = tick.tick() => {
+                    self.inner.watchdog.passed(StdInstant::now());
                     continue;
                 }
                 ended = timeout_at(deadline, self.drivers.join_next_with_id()) => ended,

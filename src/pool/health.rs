@@ -1,6 +1,9 @@
 //! Whether a query could start now, and if not, why not.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     config::KindConfig,
@@ -40,7 +43,9 @@ impl Pool {
     pub fn health(&self) -> Health {
         let inner = &self.inner;
         let lifecycle = inner.lifecycle.get();
-        let kinds: Vec<KindHealth> = inner.kinds.configured().iter().map(|kind| inner.kind_health(kind)).collect();
+        let mut all = inner.workers_by_kind();
+        all.retain(|(kind, _)| !kind.is_removed());
+        let kinds: Vec<KindHealth> = all.iter().map(|(kind, workers)| inner.kind_health(kind, workers)).collect();
         let closed = inner.closed();
         let mut reasons: Vec<String> = closed.iter().cloned().collect();
         reasons.extend(kinds.iter().filter_map(|kind| kind.reason.clone()));
@@ -86,24 +91,29 @@ impl Inner {
             .map(|reason| format!("the pool was drained by hand and takes no queries until it is resumed{reason}"))
     }
 
-    fn kind_health(&self, kind: &Kind) -> KindHealth {
-        let config = kind.config();
-        let workers = self.data.all_of_kind(kind.slot);
+    fn kind_health(&self, kind: &Kind, workers: &[Arc<PoolWorker>]) -> KindHealth {
         let states: Vec<WorkerState> = workers.iter().map(|worker| worker.state()).collect();
         let count = |state: &WorkerState| (*state, states.iter().filter(|found| *found == state).count());
-        let trouble = kind.trouble.lock();
-        let healthy = workers.iter().any(|worker| worker.state().is_healthy() && !worker.snapshot().drained);
-        // A kind that keeps no worker waiting starts one for the first query.
-        let may_grow = workers.iter().filter(|worker| worker.state().is_live()).count() < config.max.get();
-        let on_demand = config.min == 0 && may_grow && trouble.failed_starts == 0 && self.could_start_one(kind);
-        let reason = (!healthy && !on_demand).then(|| explain(&config.name, &workers, &trouble, self.tightest()));
         KindHealth {
-            reason,
+            reason: self.kind_reason(kind, workers),
             workers: WorkerState::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
-            waiting: self.broker.waiting(&config.name),
-            last_failure: trouble.last_failure.clone(),
-            kind: config,
+            waiting: self.broker.waiting(&kind.name),
+            last_failure: kind.trouble.lock().last_failure.clone(),
+            kind: kind.config(),
         }
+    }
+
+    /// Why a query of this kind could not start, if it could not.
+    pub(super) fn kind_reason(&self, kind: &Kind, workers: &[Arc<PoolWorker>]) -> Option<String> {
+        let now = Instant::now();
+        if workers.iter().map(|worker| worker.glance(now)).any(|worker| worker.state.is_healthy() && !worker.drained) {
+            return None;
+        }
+        let trouble = kind.trouble.lock();
+        // A kind that keeps no worker waiting starts one for the first query.
+        let may_grow = workers.iter().filter(|worker| worker.state().is_live()).count() < kind.config().max.get();
+        let on_demand = kind.config().min == 0 && may_grow && trouble.failed_starts == 0 && self.could_start_one(kind);
+        (!on_demand).then(|| explain(&kind.name, workers, &trouble, self.tightest()))
     }
 
     /// What keeps the pool from having more workers.

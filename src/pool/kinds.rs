@@ -57,6 +57,8 @@ pub(super) struct Scaling {
     last_growth: Option<Instant>,
     quiet_since: Option<Instant>,
     peak_busy: usize,
+    /// Workers that ended in failure and in whose place none was started yet.
+    lost: usize,
 }
 
 /// A kind is quiet while fewer workers than this are busy.
@@ -219,15 +221,24 @@ impl Scaling {
         }
     }
 
-    pub(super) fn grew(&mut self, now: Instant) {
+    pub(super) fn lost_one(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Workers were started. Says how many of them take the place of one that failed.
+    pub(super) fn grew(&mut self, started: usize, now: Instant) -> usize {
         self.last_growth = Some(now);
         self.quiet_since = None;
+        let replaced = self.lost.min(started);
+        self.lost -= replaced;
+        replaced
     }
 
     /// The next step down is not taken before it has been quiet as long again.
     pub(super) fn shrank(&mut self, now: Instant) {
         self.quiet_since = Some(now);
         self.peak_busy = 0;
+        self.lost = 0;
     }
 
     pub(super) fn since_growth(&self, now: Instant) -> Option<Duration> {

@@ -2,10 +2,13 @@
 
 mod admin;
 mod affinity;
+#[doc(hidden)]
+pub mod bench_support;
 mod circuit;
 mod dead_letters;
 mod dispatch;
 mod drain;
+mod gauges;
 mod health;
 mod kinds;
 mod memory;
@@ -20,6 +23,7 @@ mod routing;
 mod scaling;
 mod submit;
 mod supervisor;
+mod watchdog;
 mod worker_data;
 
 use std::{
@@ -40,7 +44,7 @@ use crate::{
     broker::Broker,
     config::{Config, KindConfig},
     events::Events,
-    metrics::Metrics,
+    metrics::{Metrics, Refusal},
     model::{Certificate, WorkerId},
     state::{Machine, Occupancy, PoolLifecycle, Transition, WorkerState},
     worker::{PoolWorker, Sample, Snapshot, SocketDir, Spawner},
@@ -57,6 +61,7 @@ pub use supervisor::{StopSignals, Supervisor};
 
 use kinds::{Kinds, Settings};
 use memory::MemoryBudget;
+use watchdog::Watchdog;
 use worker_data::WorkerData;
 
 /// How many ended workers can still be asked about.
@@ -91,6 +96,7 @@ struct Inner {
     deaths: Mutex<VecDeque<Portrait>>,
     /// Running queries that the server's stop ended.
     cut_short: AtomicUsize,
+    watchdog: Arc<Watchdog>,
     started: Instant,
 }
 
@@ -161,23 +167,20 @@ impl Pool {
         self.inner.deaths.lock().iter().find(|death| death.worker.id == id).cloned()
     }
 
+    /// Why the server should be restarted, if nothing else helps.
+    #[must_use]
+    pub fn alarm(&self) -> Option<String> {
+        self.inner.watchdog.alarm(Instant::now())
+    }
+
+    /// Takes note of a query that made no sense, and so never came here.
+    pub fn refused_as_invalid(&self) {
+        self.inner.metrics.refused(Refusal::Invalid);
+    }
+
     #[must_use]
     pub fn kind_names(&self) -> Vec<Arc<str>> {
         self.inner.kinds.configured().iter().map(|kind| kind.name.clone()).collect()
-    }
-
-    /// Brings the gauges up to date and writes all metrics out.
-    #[must_use]
-    pub fn render_metrics(&self) -> String {
-        let metrics = &self.inner.metrics;
-        for kind in self.inner.kinds.all() {
-            let workers = self.inner.data.all_of_kind(kind.slot);
-            let states: Vec<WorkerState> = workers.iter().map(|worker| worker.state()).collect();
-            metrics.set_workers(&kind.name, &states);
-        }
-        metrics.set_queries(&self.inner.broker.counts());
-        metrics.set_reserved_memory(self.inner.memory.reserved());
-        metrics.render()
     }
 }
 
@@ -200,8 +203,10 @@ impl Inner {
             nudge: Notify::new(),
             deaths: Mutex::default(),
             cut_short: AtomicUsize::new(0),
+            watchdog: Arc::new(Watchdog::new(Instant::now())),
             started: Instant::now(),
         };
+        inner.know_types(&parts.config);
         for kind in parts.config.kinds {
             inner.add_kind(kind);
         }

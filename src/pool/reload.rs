@@ -44,7 +44,6 @@ impl Pool {
         let new = read.await.map_err(|error| AdminError::BadConfig(error.to_string()))?;
         let new = new.ok_or(AdminError::NoConfigFile)?.map_err(AdminError::BadConfig)?;
         let changes = config::changes(&self.inner.config(), &new).changes;
-        let holds = |change: &Change| change.effect != Effect::NeedsRestart;
         let applied = !dry_run && changes.iter().any(holds);
         if !dry_run && !changes.is_empty() {
             self.inner.put_in_force(new, &changes);
@@ -77,11 +76,19 @@ impl Inner {
                 None => self.add_kind(config.clone()),
             }
         }
+        self.know_types(&new);
         let old = self.config();
         *self.config.write() = Arc::new(in_force(&old, new));
-        self.events.emit(None, || What::Reloaded { summary: changes.iter().map(tell).collect() });
+        if changes.iter().any(holds) {
+            self.events.emit(None, || What::Reloaded { summary: changes.iter().map(tell).collect() });
+        }
         self.nudge.notify_one();
     }
+}
+
+/// Whether a reload can put the change in force.
+fn holds(change: &Change) -> bool {
+    change.effect != Effect::NeedsRestart
 }
 
 fn tell(change: &Change) -> String {
@@ -90,8 +97,8 @@ fn tell(change: &Change) -> String {
         Effect::KindAdded => return format!("{} added", change.path),
         Effect::KindRemoved => return format!("{} removed", change.path),
         Effect::Applied => "",
-        Effect::Rolls => "; its workers are replaced",
-        Effect::NeedsRestart => "; holds only after a restart",
+        Effect::Rolls => " (its workers are replaced)",
+        Effect::NeedsRestart => " (holds only after a restart)",
     };
     format!("{}: {} instead of {}{effect}", change.path, value(&change.new), value(&change.old))
 }

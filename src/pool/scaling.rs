@@ -31,7 +31,9 @@ impl Supervisor {
         let now = Instant::now();
         self.find_outdated();
         let view = self.view(now);
-        for step in plan(&view) {
+        let steps = plan(&view);
+        self.withdraw_requests(&view, &steps);
+        for step in steps {
             self.take(step, now);
         }
         self.next_look = view.kinds.iter().filter_map(next_look).min().map(|wait| now + wait);
@@ -72,6 +74,16 @@ impl Supervisor {
         }
     }
 
+    /// Who was asked to give way, and need not any more, is told so.
+    fn withdraw_requests(&self, view: &PoolView, steps: &[Step]) {
+        for kind in &view.kinds {
+            let asked = |step: &Step| matches!(step, Step::GiveWay { kind: asked, .. } if *asked == kind.kind);
+            if !steps.iter().any(asked) {
+                self.inner.kinds.get(kind.kind).asked_to_give_way();
+            }
+        }
+    }
+
     fn kind_view(&self, kind: &Arc<Kind>, workers: &[Arc<PoolWorker>], now: Instant) -> KindView {
         let inner = &self.inner;
         let config = kind.config();
@@ -87,12 +99,10 @@ impl Supervisor {
             })
             .collect();
         let busy = workers.iter().filter(|worker| worker.is_busy()).count();
-        let live = views.iter().filter(|worker| worker.state.is_live()).count();
         let mut scaling = kind.scaling.lock();
         scaling.observe(demand.waiting, busy, now);
-        scaling.shrink_to = scaling.shrink_to.filter(|target| live > *target);
         let trouble = kind.trouble.lock();
-        KindView {
+        let view = KindView {
             kind: kind.slot,
             floor: if stopping || removed { 0 } else { scaling.floor(config.min) },
             shrink_to: scaling.shrink_to,
@@ -110,7 +120,10 @@ impl Supervisor {
             peak_busy: scaling.peak_busy(),
             workers: views,
             config,
-        }
+        };
+        // Asked for once, done once: what the load asks for later is another matter.
+        scaling.shrink_to = view.shrink_to.filter(|target| view.live() > *target);
+        view
     }
 
     fn take(&mut self, step: Step, now: Instant) {
@@ -119,7 +132,8 @@ impl Supervisor {
                 let kind = self.inner.kinds.get(kind);
                 let from = self.inner.live(&kind);
                 let started = keys.into_iter().filter_map(|key| self.start_worker(&kind, key)).count();
-                kind.scaling.lock().grew(now);
+                let replaced = kind.scaling.lock().grew(started, now);
+                kind.metrics.restarted(replaced);
                 self.inner.scaled(&kind, from, from + started, reason);
             }
             Step::Replace { kind, worker, reason } => {
@@ -178,6 +192,7 @@ impl Inner {
             return;
         }
         info!(kind = %kind.name, from, to, reason, "scaling");
+        kind.metrics.scaled(from, to);
         self.events.emit(Some(&kind.name), || What::Scaled { from, to, reason });
     }
 
@@ -213,9 +228,11 @@ fn demand_view(demand: &Demand, now: Instant) -> DemandView {
     }
 }
 
-/// When a kind that may still grow is to be looked at again, though nothing new has happened.
+/// When a kind that may still grow is to be looked at again, though nothing new has happened. When starts that were put off
+/// are due is known already.
 fn next_look(kind: &KindView) -> Option<Duration> {
-    if kind.demand.open == 0 || kind.ready || kind.workers.len() >= kind.config.max.get() {
+    let put_off = kind.starts == Starts::PutOff;
+    if put_off || kind.demand.open == 0 || kind.ready || kind.workers.len() >= kind.config.max.get() {
         return None;
     }
     let after = kind.config.scale_up_after;

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::{
     broker::{NewQuery, Scope, SubmitError, Submitted},
+    metrics::Refusal,
     model::{QueryId, QuerySpec, RejectReason},
     state::PoolLifecycle,
 };
@@ -54,9 +55,34 @@ pub enum RequestError {
     Submit(#[from] SubmitError),
 }
 
+impl RequestError {
+    /// The word for it in metrics; `None` if it says nothing about the query.
+    fn refusal(&self) -> Option<Refusal> {
+        Some(match self {
+            Self::NotAdmitting(_) | Self::Submit(SubmitError::Closed) => Refusal::Draining,
+            Self::Drained(_) => Refusal::Drained,
+            Self::Busy { .. } => Refusal::Busy,
+            Self::CircuitOpen { .. } => Refusal::CircuitOpen,
+            Self::Unroutable(_) => Refusal::Invalid,
+            Self::Submit(SubmitError::QueueFull { .. }) => Refusal::QueueFull,
+            Self::Submit(SubmitError::OwnerQueueFull { .. }) => Refusal::OwnerQueueFull,
+            Self::Submit(SubmitError::Conflict { .. }) => Refusal::Conflict,
+            Self::Submit(SubmitError::Unavailable(_)) => return None,
+        })
+    }
+}
+
 impl Pool {
     /// Accepts a query and gives it to a ready worker at once if there is one.
     pub async fn submit(&self, request: Request) -> Result<Accepted, RequestError> {
+        let accepted = self.accept(request).await;
+        if let Some(refusal) = accepted.as_ref().err().and_then(RequestError::refusal) {
+            self.inner.metrics.refused(refusal);
+        }
+        accepted
+    }
+
+    async fn accept(&self, request: Request) -> Result<Accepted, RequestError> {
         let inner = &self.inner;
         inner.is_open()?;
         let kind = inner.pick(request.kind.as_deref(), request.id.as_ref(), &request.spec).await?;

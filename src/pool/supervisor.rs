@@ -25,6 +25,7 @@ use super::{
     drain::Drained,
     kinds::{Kind, Settings},
     memory::MemoryReservation,
+    watchdog::Guarded,
 };
 
 /// How often things are looked at that nobody announces: idle workers, waits that are over.
@@ -92,6 +93,7 @@ impl Supervisor {
     pub async fn run(mut self, stop: StopSignals) -> Drained {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let _guarded = Guarded(self.inner.watchdog.clone());
         self.resize();
         loop {
             let event = tokio::select! {
@@ -133,6 +135,7 @@ impl Supervisor {
         self.fail_fast().await;
         self.settle();
         self.last_pass = Instant::now();
+        self.inner.watchdog.passed(self.last_pass);
     }
 
     /// The queries of a kind whose workers do not start are not left to wait for them.
@@ -162,16 +165,21 @@ impl Supervisor {
         let Some(Charge { worker: id, .. }) = self.ids.remove(&task) else { return };
         self.replaces.remove(&id);
         self.replaces.retain(|_, old| *old != id);
-        let Some(worker) = self.inner.data.remove(id) else { return };
+        let Some(worker) = self.inner.data.get(id) else { return };
+        let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
+        // First, so that whoever asks finds it at all times: among the living or among the dead.
+        self.inner.remember_death(Portrait::of(&worker, Some(certificate.clone())));
+        self.inner.data.remove(id);
         let kind = self.inner.kinds.get(worker.slot);
         kind.whereabouts.forget(&worker);
         self.inner.broker.let_go(&kind.name, id, None);
-        let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
         worker.metrics.worker_ended(certificate.cause);
+        if certificate.cause.is_failure() {
+            kind.scaling.lock().lost_one();
+        }
         kind.ended(&certificate, Instant::now());
         self.inner.learn(&kind);
-        self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate: certificate.clone() });
-        self.inner.remember_death(Portrait::of(&worker, Some(certificate)));
+        self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate });
     }
 
     /// The pool is ready once every worker it began with is ready or has failed.
@@ -189,13 +197,19 @@ impl Supervisor {
         }
     }
 
-    /// Starts a worker, for a key or for whatever comes. False if there is no memory for it.
+    /// Starts a worker, for a key or for whatever comes. `None` if there is no memory for it, or another worker has got the
+    /// key by now.
     pub(super) fn start_worker(&mut self, kind: &Kind, key: Option<Arc<str>>) -> Option<WorkerId> {
         let settings = kind.settings();
         let limit = self.inner.config().pool.memory_budget;
         let memory = self.inner.memory.reserve(settings.config.memory.unwrap_or(0), limit)?;
+        let id = self.inner.next_worker_id();
+        // From here on the key's queries wait for this worker.
+        if key.as_ref().is_some_and(|key| !self.inner.broker.hold(&kind.name, key, id)) {
+            return None;
+        }
         let worker = Arc::new(PoolWorker::new(Birth {
-            id: self.inner.next_worker_id(),
+            id,
             slot: kind.slot,
             kind: settings.config.clone(),
             key: key.clone(),
@@ -207,10 +221,7 @@ impl Supervisor {
             sockets: self.sockets.clone(),
             environment: settings.environment.clone(),
         };
-        let id = worker.id;
         if let Some(key) = key {
-            // From here on the key's queries wait for this worker.
-            self.inner.broker.hold(&kind.name, &key, id);
             self.inner.remember(kind, &key, &worker);
         }
         self.inner.data.add(worker.clone());

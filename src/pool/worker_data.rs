@@ -156,3 +156,114 @@ impl Drop for Reservation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three workers of one kind that became ready in the order of their ids.
+    struct Kind {
+        data: Arc<WorkerData>,
+        balance: Balance,
+    }
+
+    impl Kind {
+        fn new(balance: Balance) -> Self {
+            let kind = Self { data: Arc::default(), balance };
+            kind.data.add_kind();
+            for id in 1..=3 {
+                let worker = PoolWorker::on_paper(id);
+                kind.data.add(worker.clone());
+                kind.data.enqueue_ready(&worker, balance);
+            }
+            kind
+        }
+
+        /// Gives the next worker a query.
+        fn begin(&self) -> u64 {
+            let reservation = self.data.reserve_ready_worker(0, self.balance).expect("a worker is free");
+            let id = reservation.worker.id.0;
+            reservation.used();
+            id
+        }
+
+        /// The worker's query is over.
+        fn end(&self, id: u64) {
+            let worker = self.data.get(WorkerId(id)).expect("it is there");
+            worker.has_run_a_query();
+            self.data.enqueue_ready(&worker, self.balance);
+        }
+
+        /// Queries one after the other.
+        fn run(&self, queries: usize) -> Vec<u64> {
+            let run = |_| {
+                let id = self.begin();
+                self.end(id);
+                id
+            };
+            (0..queries).map(run).collect()
+        }
+    }
+
+    #[test]
+    fn round_robin_takes_the_one_that_has_waited_longest() {
+        let kind = Kind::new(Balance::RoundRobin);
+        assert_eq!(kind.run(7), [1, 2, 3, 1, 2, 3, 1]);
+        assert_eq!((kind.begin(), kind.begin()), (2, 3));
+        assert_eq!(kind.run(2), [1, 1], "only one is free");
+        kind.end(3);
+        kind.end(2);
+        assert_eq!(kind.run(5), [1, 3, 2, 1, 3]);
+    }
+
+    #[test]
+    fn least_loaded_takes_the_one_that_has_run_fewest_and_among_equals_the_one_that_has_waited_longest() {
+        let kind = Kind::new(Balance::LeastLoaded);
+        assert_eq!((kind.begin(), kind.begin()), (1, 2));
+        assert_eq!(kind.run(3), [3, 3, 3]);
+        kind.end(2);
+        kind.end(1);
+        // They have run one each, and the third one three.
+        assert_eq!(kind.run(4), [2, 1, 2, 1]);
+        assert_eq!(kind.run(3), [3, 2, 1], "all have run three");
+    }
+
+    #[test]
+    fn most_recent_takes_the_one_that_was_used_last() {
+        let kind = Kind::new(Balance::MostRecent);
+        assert_eq!(kind.run(3), [3, 3, 3]);
+        assert_eq!((kind.begin(), kind.begin()), (3, 2));
+        kind.end(3);
+        assert_eq!(kind.run(2), [3, 3]);
+        kind.end(2);
+        assert_eq!((kind.begin(), kind.begin(), kind.begin()), (2, 3, 1));
+    }
+
+    #[test]
+    fn a_worker_that_was_reserved_in_vain_is_back_where_it_was() {
+        for (balance, next) in
+            [(Balance::RoundRobin, [1, 2, 3]), (Balance::LeastLoaded, [1, 2, 3]), (Balance::MostRecent, [3, 2, 1])]
+        {
+            let kind = Kind::new(balance);
+            drop(kind.data.reserve_ready_worker(0, balance).expect("a worker is free"));
+            let two = kind.data.get(WorkerId(2)).unwrap();
+            drop(kind.data.reserve_worker(&two, balance).expect("it is free"));
+            assert_eq!([kind.begin(), kind.begin(), kind.begin()], next, "{balance:?}");
+            assert!(kind.data.reserve_ready_worker(0, balance).is_none());
+            assert!(kind.data.reserve_worker(&two, balance).is_none(), "it is busy");
+        }
+    }
+
+    #[test]
+    fn a_drained_worker_is_passed_over_and_comes_back_at_the_end() {
+        let kind = Kind::new(Balance::RoundRobin);
+        let one = kind.data.get(WorkerId(1)).unwrap();
+        assert!(one.set_drained(true));
+        kind.data.remove_ready(&one);
+        assert_eq!(kind.run(3), [2, 3, 2]);
+        assert!(kind.data.reserve_worker(&one, Balance::RoundRobin).is_none());
+        assert!(one.set_drained(false));
+        kind.data.enqueue_ready(&one, Balance::RoundRobin);
+        assert_eq!(kind.run(3), [3, 2, 1]);
+    }
+}

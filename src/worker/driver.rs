@@ -91,7 +91,7 @@ impl Driver {
             private.remove().await;
         }
         self.worker.forget_task();
-        let _ = self.worker.step_to(WorkerState::Dead, "reaped");
+        let _ = self.worker.step_to(WorkerState::Dead, "reaped", None);
         certificate
     }
 
@@ -114,7 +114,7 @@ impl Driver {
     /// From here on the worker takes no query; one that was just handed over is taken along.
     fn leave_service(&mut self, cause: DeathCause) {
         let state = if cause.is_failure() { WorkerState::Failed } else { WorkerState::Evicting };
-        let _ = self.worker.step_to(state, cause.name());
+        let _ = self.worker.step_to(state, cause.name(), self.worker.query().as_ref());
         self.pick_up();
     }
 

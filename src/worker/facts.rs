@@ -53,12 +53,36 @@ pub struct Snapshot {
     pub due: Option<DeathCause>,
 }
 
+/// The few facts about a worker that are looked at most often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    pub state: WorkerState,
+    pub drained: bool,
+    /// How long ago it last said anything.
+    pub silence: Duration,
+    /// As last measured.
+    pub rss: Option<u64>,
+    pub reserved: u64,
+}
+
 impl PoolWorker {
+    /// Costs no allocation, as a snapshot does.
+    pub fn glance(&self, now: Instant) -> Glance {
+        let inner = self.lock.lock();
+        Glance {
+            state: self.state(),
+            drained: inner.drained,
+            silence: now.saturating_duration_since(inner.last_heard),
+            rss: inner.usage.latest().map(|sample| sample.rss),
+            reserved: self.kind.memory.unwrap_or(0),
+        }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         let inner = self.lock.lock();
         let uptime = self.created.elapsed();
         let usage = inner.usage.latest();
-        let worn = self.wear.due(inner.dispatched, uptime, usage.map(|usage| usage.rss));
+        let worn = self.wear.due(inner.dispatched, uptime, None);
         Snapshot {
             id: self.id,
             kind: self.kind.name.clone(),
@@ -82,6 +106,11 @@ impl PoolWorker {
 
     pub fn is_busy(&self) -> bool {
         self.lock.lock().current_task.is_some() || self.state() == WorkerState::Processing
+    }
+
+    /// The query it runs.
+    pub(super) fn query(&self) -> Option<QueryId> {
+        self.lock.lock().current_task.clone()
     }
 
     /// Whether it has finished a query.
@@ -120,12 +149,27 @@ impl PoolWorker {
         inner.due.take_if(|cause| *cause == DeathCause::Reloaded).is_some()
     }
 
+    /// For benchmarks, which have no processes.
+    pub(crate) fn pretend_to_be_ready(&self) {
+        let _ = self.step_to(WorkerState::Loading, "pretended", None);
+        self.introduced(Introduction::default());
+    }
+
     pub(super) fn set_pid(&self, pid: u32) {
         self.lock.lock().pid = Some(pid);
     }
 
+    /// Whether the query that it was given last is one more than it should get.
+    pub fn has_had_its_queries(&self) -> bool {
+        self.kind.max_queries.is_some() && self.wear.due(self.dispatched(), Duration::ZERO, None).is_some()
+    }
+
+    /// Takes note of what it uses. Once too large it is due for good, or it would come to stand beside its replacement.
     pub(super) fn measured(&self, reading: Reading) {
-        self.lock.lock().usage.add(reading, Instant::now());
+        let mut inner = self.lock.lock();
+        inner.usage.add(reading, Instant::now());
+        let worn = self.wear.due(0, Duration::ZERO, Some(reading.rss));
+        inner.due = inner.due.or(worn);
     }
 
     pub(super) fn heard(&self) {
@@ -158,5 +202,52 @@ impl PoolWorker {
     /// Whether it has answered a query as it should since then.
     pub fn succeeded_since(&self, then: Instant) -> bool {
         self.lock.lock().last_success.is_some_and(|at| at >= then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{
+        config::{Config, Overrides, Source},
+        metrics::Metrics,
+        worker::Birth,
+    };
+
+    fn worker(settings: &str) -> PoolWorker {
+        let text = format!("[kinds.k]\ncommand = [\"w\"]\n{settings}\n");
+        let source = Source::Text { name: "test".to_owned(), text, base_dir: PathBuf::new() };
+        let kind = Config::load(source, [], &Overrides::default()).unwrap().kinds.remove(0);
+        PoolWorker::new(Birth {
+            id: WorkerId(1),
+            slot: 0,
+            metrics: Metrics::new().kind("k"),
+            kind: Arc::new(kind),
+            key: None,
+            events: Arc::default(),
+        })
+    }
+
+    fn reading(mib: u64) -> Reading {
+        Reading { rss: mib << 20, peak_rss: mib << 20, cpu_seconds: 0.0 }
+    }
+
+    #[test]
+    fn a_worker_that_was_once_too_large_is_due_for_good() {
+        let worker = worker("memory_soft = \"10MiB\"");
+        worker.measured(reading(10));
+        assert_eq!(worker.snapshot().due, None);
+        worker.measured(reading(11));
+        worker.measured(reading(1));
+        assert_eq!(worker.snapshot().due, Some(DeathCause::RecycledMemory));
+    }
+
+    #[test]
+    fn a_worker_without_a_limit_is_never_due() {
+        let worker = worker("");
+        worker.measured(reading(1 << 20));
+        assert_eq!((worker.snapshot().due, worker.has_had_its_queries()), (None, false));
     }
 }

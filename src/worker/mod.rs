@@ -12,6 +12,8 @@ mod launch;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 pub(crate) mod model_check;
+#[cfg(test)]
+mod on_paper;
 mod orphans;
 mod outbox;
 mod output;

@@ -104,6 +104,7 @@ pub enum StopMode {
 pub(super) struct Task {
     pub lease: Box<dyn Lease>,
     pub request_id: String,
+    pub begun: Instant,
     /// The limit that applies, for the message, and when it is reached.
     pub timeout: Option<(Duration, Instant)>,
     /// Everything logged about this attempt is logged within it.
@@ -185,13 +186,14 @@ impl PoolWorker {
         if inner.intent.is_some() || self.state() != WorkerState::Processing {
             return Err(claim);
         }
-        inner.last_activity = Instant::now();
+        let begun = Instant::now();
+        inner.last_activity = begun;
         inner.dispatched += 1;
         let spec = claim.lease.spec();
         let attempt = claim.lease.tries().attempt;
         let request_id = format!("{}-{}", self.id, inner.dispatched);
         let limit = [spec.timeout.or(self.kind.timeout), claim.deadline].into_iter().flatten().min();
-        let timeout = limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let timeout = limit.and_then(|limit| Some((limit, begun.checked_add(limit)?)));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
@@ -217,7 +219,7 @@ impl PoolWorker {
         debug!(parent: &span, "query dispatched");
         self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         inner.current_task = Some(query);
-        inner.handover = Some(Task { lease: claim.lease, request_id, timeout, span });
+        inner.handover = Some(Task { lease: claim.lease, request_id, begun, timeout, span });
         drop(inner);
         self.attention.notify_one();
         Ok(())
@@ -280,7 +282,7 @@ impl PoolWorker {
             Some(intent) => intent.mode = intent.mode.max(mode),
             none => *none = Some(Intent { cause, mode }),
         }
-        let _ = self.step_to(WorkerState::Evicting, cause.name());
+        let _ = self.step_to(WorkerState::Evicting, cause.name(), inner.current_task.as_ref());
     }
 
     /// Whether it is to take no more queries, though it lives on. False if it is being stopped.
@@ -369,16 +371,17 @@ impl PoolWorker {
         Ok(())
     }
 
-    /// Goes to `to` from whatever state allows it.
+    /// Goes to `to` from whatever state allows it, with the query that it runs, if any.
     pub(super) fn step_to(
         &self,
         to: WorkerState,
         reason: impl Into<Cow<'static, str>>,
+        query: Option<&QueryId>,
     ) -> Result<(), Refused<WorkerState>> {
         let reason = reason.into();
         let from = self.machine.advance_to(to, Instant::now(), reason.clone())?;
         self.metrics.worker_moved(from, to);
-        self.announce(Some(from), to, reason, None);
+        self.announce(Some(from), to, reason, query);
         Ok(())
     }
 

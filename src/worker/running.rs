@@ -18,6 +18,8 @@ pub(super) struct Running {
     pub lease: Box<dyn Lease>,
     pub orders: watch::Receiver<Order>,
     pub request_id: String,
+    /// When the worker got it; `None` once it has sent a message.
+    pub unanswered: Option<Instant>,
     pub timeout: Option<(Duration, Instant)>,
     pub span: Span,
     pub letting_go: Option<LettingGo>,
@@ -56,6 +58,7 @@ impl Running {
             orders: task.lease.orders(),
             lease: task.lease,
             request_id: task.request_id,
+            unanswered: Some(task.begun.into()),
             timeout: task.timeout.map(|(limit, at)| (limit, at.into())),
             span: task.span,
             letting_go: None,

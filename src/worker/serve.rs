@@ -268,6 +268,11 @@ impl Driver {
                     if let WorkerFrame::Session { session_id, .. } = &frame {
                         self.host.session(&self.worker, session_id);
                     }
+                    if matches!(frame, WorkerFrame::Message { .. })
+                        && let Some(begun) = running.unanswered.take()
+                    {
+                        self.worker.metrics.first_message(begun.elapsed());
+                    }
                     running.take(frame);
                 }
                 _ => self.worker.metrics.stale_frame(),
@@ -349,7 +354,8 @@ impl Driver {
     pub(super) fn stop_taking_queries(&self) -> Option<Intent> {
         let intent = self.worker.intent();
         if intent.is_none() {
-            let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone");
+            let query = self.worker.query();
+            let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone", query.as_ref());
         }
         intent
     }

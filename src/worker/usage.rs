@@ -3,13 +3,19 @@
 use std::{
     collections::VecDeque,
     fs,
+    path::Path,
     time::{Instant, SystemTime},
 };
 
 /// How many samples are kept: five minutes at one every five seconds.
 const KEPT: usize = 60;
 
-/// One look at a process.
+/// How many processes of one worker are measured, and of how many threads of each the children are looked for: what a
+/// worker starts is its own affair, and must not make looking at it expensive.
+const MOST_PROCESSES: usize = 64;
+const MOST_THREADS: usize = 256;
+
+/// One look at a worker's processes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     pub at: SystemTime,
@@ -36,11 +42,33 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// `None` if the process has ended.
+    /// Of a process and all that descend from it, so that a wrapped worker counts in full. Pages that they share count for
+    /// each. `None` if the process has ended.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(&status, &stat, rustix::param::clock_ticks_per_second())
+        Self::of_family(Path::new("/proc"), pid)
+    }
+
+    fn of_family(proc: &Path, leader: u32) -> Option<Self> {
+        let mut family = vec![leader];
+        let mut at = 0;
+        while let Some(pid) = family.get(at) {
+            let room = MOST_PROCESSES - family.len();
+            family.extend(children(proc, *pid).into_iter().take(room));
+            at += 1;
+        }
+        let mut sum = Self::of_one(proc, leader)?;
+        for reading in family[1..].iter().filter_map(|pid| Self::of_one(proc, *pid)) {
+            sum.rss += reading.rss;
+            sum.cpu_seconds += reading.cpu_seconds;
+        }
+        // When the others were largest is not known; together they were at least as large as now.
+        sum.peak_rss = sum.peak_rss.max(sum.rss);
+        Some(sum)
+    }
+
+    fn of_one(proc: &Path, pid: u32) -> Option<Self> {
+        let read = |file: &str| fs::read_to_string(proc.join(pid.to_string()).join(file)).ok();
+        Self::parse(&read("status")?, &read("stat")?, rustix::param::clock_ticks_per_second())
     }
 
     fn parse(status: &str, stat: &str, ticks_per_second: u64) -> Option<Self> {
@@ -86,6 +114,14 @@ impl Usage {
     }
 }
 
+/// None where the kernel does not tell.
+fn children(proc: &Path, pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(proc.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
+    let lists = threads.take(MOST_THREADS).filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let parse = |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>();
+    lists.flat_map(parse).collect()
+}
+
 /// How many processes the kernel has killed for lack of memory since it started; `None` where it does not say.
 pub(super) fn oom_kills() -> Option<u64> {
     let vmstat = fs::read_to_string("/proc/vmstat").ok()?;
@@ -106,6 +142,50 @@ mod tests {
         assert_eq!((reading.rss, reading.peak_rss), (1024 * 1024, 2048 * 1024));
         assert!((reading.cpu_seconds - 2.0).abs() < f64::EPSILON);
         assert!(Reading::of(std::process::id()).unwrap().rss > 0);
+    }
+
+    /// A process in a directory that stands in for `/proc`, with the children of its first thread.
+    fn process(proc: &Path, pid: u32, kib: u32, ticks: u32, children: &str) {
+        let thread = proc.join(format!("{pid}/task/{pid}"));
+        fs::create_dir_all(&thread).unwrap();
+        fs::write(thread.join("children"), children).unwrap();
+        let status = format!("VmHWM:\t {} kB\nVmRSS:\t {kib} kB\n", kib * 2);
+        fs::write(proc.join(format!("{pid}/status")), status).unwrap();
+        let stat = format!("{pid} (w) S 1 2 3 4 5 6 7 8 9 10 {ticks} 0 13 14");
+        fs::write(proc.join(format!("{pid}/stat")), stat).unwrap();
+    }
+
+    #[test]
+    fn adds_up_a_process_and_all_that_descend_from_it() {
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        process(proc, 1, 100, 100, "2 3 ");
+        process(proc, 2, 1_000, 200, "4");
+        process(proc, 3, 10_000, 300, "99");
+        process(proc, 4, 100_000, 400, "");
+        process(proc, 5, 1_000_000, 500, "");
+        let second_thread = proc.join("2/task/22");
+        fs::create_dir_all(&second_thread).unwrap();
+        fs::write(second_thread.join("children"), "5").unwrap();
+        let reading = Reading::of_family(proc, 1).unwrap();
+        assert_eq!(reading.rss, 1_111_100 * 1024, "also those of other threads, and none that is gone");
+        assert_eq!(reading.peak_rss, reading.rss);
+        let seconds = 1_500.0 / f64::from(u32::try_from(rustix::param::clock_ticks_per_second()).unwrap());
+        assert!((reading.cpu_seconds - seconds).abs() < 0.001);
+        assert_eq!(Reading::of_family(proc, 3).unwrap().peak_rss, 20_000 * 1024, "its own peak, if that is more");
+        assert_eq!(Reading::of_family(proc, 99), None);
+    }
+
+    #[test]
+    fn measures_a_process_alone_where_its_children_are_not_told_and_only_so_many_of_a_crowd() {
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        let crowd: Vec<String> = (2..200).map(|pid: u32| pid.to_string()).collect();
+        process(proc, 1, 1, 0, &crowd.join(" "));
+        (2..200).for_each(|pid| process(proc, pid, 1, 0, ""));
+        assert_eq!(Reading::of_family(proc, 1).unwrap().rss, 64 * 1024);
+        fs::remove_dir_all(proc.join("1/task")).unwrap();
+        assert_eq!(Reading::of_family(proc, 1).unwrap().rss, 1024);
     }
 
     #[test]

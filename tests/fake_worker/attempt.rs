@@ -49,9 +49,7 @@ impl Attempt {
             Self::Write(path) => File::create(path)?.write_all(b"x"),
             Self::Execute(path) => Command::new(path).stdin(Stdio::null()).stdout(Stdio::null()).status().map(drop),
             Self::Connect(path) => stay(&UnixStream::connect(path)?),
-            Self::ConnectAbstract(name) => {
-                UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).map(drop)
-            }
+            Self::ConnectAbstract(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).map(drop),
             Self::Signal(pid) => {
                 let pid = Pid::from_raw(*pid).ok_or_else(|| io::Error::other("not a process id"))?;
                 test_kill_process(pid).map_err(io::Error::from)
@@ -60,7 +58,9 @@ impl Attempt {
                 let raw = nix::unistd::Pid::from_raw;
                 setpgid(raw(0), raw(*group)).map_err(io::Error::from)
             }
-            Self::OpenFiles(count) => (0..*count).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<_>>>().map(drop),
+            Self::OpenFiles(count) => {
+                (0..*count).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<_>>>().map(drop)
+            }
         }
     }
 }

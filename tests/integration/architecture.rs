@@ -61,7 +61,7 @@ fn only_the_process_module_starts_and_signals_processes() {
 
 #[test]
 fn only_the_metrics_module_names_a_metric() {
-    only_in(&["prometheus::", "\"remuda_"], |name| name == "src/metrics.rs");
+    only_in(&["prometheus::", "\"remuda_"], |name| name.starts_with("src/metrics/"));
 }
 
 #[test]

@@ -225,10 +225,14 @@ async fn assert_nothing_left(server: &Server, before: &Holdings, sockets_before:
 
 /// The server has counted what the clients have seen.
 fn assert_counts(server: &Server, seen: Seen) {
-    let outcome = |name| server.metric(&format!(r#"remuda_query_results_total{{kind="k",outcome="{name}"}}"#)) as usize;
+    let outcome = |name| {
+        server.metric(&format!(r#"remuda_query_results_total{{kind="k",outcome="{name}",type="none"}}"#)) as usize
+    };
     assert_eq!(outcome("complete"), seen.queries);
     assert_eq!(["error", "cancelled", "rejected"].map(outcome), [0, 0, 0]);
-    assert_eq!(server.metric(r#"remuda_query_retries_total{kind="k"}"#) as usize, seen.retries);
+    let retries =
+        |reason| server.metric(&format!(r#"remuda_query_retries_total{{kind="k",reason="{reason}"}}"#)) as usize;
+    assert_eq!(retries("worker_died") + retries("reported"), seen.retries);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -159,6 +159,16 @@ async fn health_is_fit_for_a_container() {
     });
     assert_eq!(run(&server, &["health", "--quiet"]), (1, String::new(), String::new()));
     assert_eq!(alone(&["--endpoint", "127.0.0.1:1", "health", "--quiet"]).0, 5);
+    assert_eq!(run(&server, &["health", "--kind", "k"]).0, 1);
+    let (code, _, err) = run(&server, &["health", "--kind", "nothing"]);
+    assert!(code == 1 && err.contains("there is no kind \"nothing\""), "{err}");
+    // One that accepts and says nothing must not hold up a probe.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = silent.local_addr().unwrap().to_string();
+    let begun = std::time::Instant::now();
+    let (code, _, err) = alone(&["--endpoint", &endpoint, "health", "--timeout", "200ms"]);
+    assert!(code == 5 && err.contains("no answer within 200ms (--timeout)"), "{code} {err}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(2));
 }
 
 #[test]

@@ -1,8 +1,14 @@
 //! The HTTP side.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
 use serde_json::{Value, json};
 
-use crate::harness::{Server, eventually, fake_kind, query};
+use crate::harness::{DEADLINE, Server, eventually, fake_kind, query};
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
@@ -15,9 +21,9 @@ async fn metrics_tell_what_happened() {
         (server.metric(r#"remuda_workers{kind="k",state="ready"}"#) as u32 == 2).then_some(())
     });
     for (series, value) in [
-        (r#"remuda_query_results_total{kind="k",outcome="complete"}"#, 1.0),
-        (r#"remuda_query_results_total{kind="k",outcome="error"}"#, 2.0),
-        (r#"remuda_query_results_total{kind="k",outcome="cancelled"}"#, 0.0),
+        (r#"remuda_query_results_total{kind="k",outcome="complete",type="none"}"#, 1.0),
+        (r#"remuda_query_results_total{kind="k",outcome="error",type="none"}"#, 2.0),
+        (r#"remuda_query_results_total{kind="k",outcome="cancelled",type="none"}"#, 0.0),
         (r#"remuda_queries{kind="k",state="error"}"#, 2.0),
         (r#"remuda_queue_depth{kind="k"}"#, 0.0),
         (r#"remuda_queue_wait_seconds_count{kind="k"}"#, 3.0),
@@ -45,6 +51,55 @@ async fn readiness_follows_the_pool_and_liveness_the_process() {
     assert_eq!(body["reasons"], json!(["kind k has no worker yet: 1 starting"]));
     assert_eq!(server.get("/livez"), (200, "ok\n".to_owned()));
     eventually("the server to be ready", || (server.get("/readyz").0 == 200).then_some(()));
-    assert_eq!(server.get("/nothing-here").0, 404);
     assert!(server.get("/").1.contains("/metrics"));
+}
+
+#[test]
+fn what_is_not_served_is_told_so() {
+    let server = Server::start(&fake_kind("k", &[], "min = 0"));
+    let (code, text) = server.get("/nothing-here");
+    assert_eq!(code, 404);
+    assert!(text.starts_with("there is no /nothing-here here\n") && text.contains("/readyz"), "{text}");
+    let (head, text) = ask(&server, "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+    assert!(head.starts_with("HTTP/1.1 405 ") && head.to_lowercase().contains("\r\nallow: get,head"), "{head}");
+    assert_eq!(text, "only GET and HEAD are served here\n");
+    let (head, text) = ask(&server, "HEAD /metrics HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("version=0.0.4"), "{head}");
+    assert_eq!(text, "");
+    let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1_000_000));
+    assert!(ask(&server, &huge).0.starts_with("HTTP/1.1 431 "), "a head has its limit");
+    let endless = "POST /livez HTTP/1.1\r\nContent-Length: 9999999999\r\n\r\nx";
+    assert!(ask(&server, endless).0.starts_with("HTTP/1.1 405 "), "a body is not waited for");
+    assert_eq!(server.get("/livez").0, 200);
+}
+
+/// Connections that say nothing fill all places; those that want something get theirs when the time of the others is up.
+#[test]
+fn silent_connections_are_bounded_and_dropped() {
+    let bound = "[server]\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\nmax_http_connections = 3\n";
+    let server = Server::start(&format!("{bound}{}", fake_kind("k", &[], "min = 0")));
+    let mut silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(&server.http).unwrap()).collect();
+    silent[0].write_all(b"GET /met").unwrap();
+    silent[1].write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let begun = Instant::now();
+    assert_eq!(server.get("/livez").0, 200);
+    assert!(begun.elapsed() > Duration::from_secs(5), "there was no place before");
+    for stream in &mut silent {
+        let _ = stream.set_read_timeout(Some(DEADLINE));
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).expect("the server has closed it, or does so soon");
+    }
+}
+
+/// Sends just this and gives the head and the body of the answer.
+fn ask(server: &Server, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(&server.http).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // It may have been refused before it is all there.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.to_owned(), body.to_owned())
 }

@@ -82,9 +82,10 @@ async fn a_worker_cannot_connect_in_place_of_another() {
     let server = Server::start(&format!("{late}{busy}"));
     let socket = socket_of(server.dir.path(), 1);
     let leader = eventually("the late worker", || {
-        server.worker_pids().into_iter().find(|pid| {
-            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("hang"))
-        })
+        server
+            .worker_pids()
+            .into_iter()
+            .find(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("hang")))
     });
     let mut client = server.client().await;
     assert_eq!(attempt(&mut client, "busy", json!({"connect": socket})).await, "ConnectionReset");
@@ -108,11 +109,8 @@ async fn a_worker_of_another_user_cannot_even_reach_a_socket_that_is_not_its_own
         format!("[kinds.{name}]\ncommand = [{worker:?}{arguments}]\n{settings}\n")
     };
     let hang = r#", "--start", '["hang"]'"#;
-    let kinds = [
-        kind("owned", hang, ""),
-        kind("foreign", hang, "user = \"daemon\""),
-        kind("nobody", "", "user = \"nobody\""),
-    ];
+    let kinds =
+        [kind("owned", hang, ""), kind("foreign", hang, "user = \"daemon\""), kind("nobody", "", "user = \"nobody\"")];
     let server = Server::start_with(&kinds.concat(), |command| {
         command.env("REMUDA__POOL__SOCKET_DIR", sockets.path());
     });

@@ -67,7 +67,7 @@ async fn a_death_is_rejected_by_default_and_retried_by_type_or_by_the_querys_own
     assert_eq!(own_word.result(), json!("done"));
     let exhausted = client.execute(Query { r#type: "risky".to_owned(), ..with_retries(1, &dies(9)) }).await;
     assert!(exhausted.error().message.contains("; attempt 2 of 2; "), "{}", exhausted.error().message);
-    assert!(server.metric(r#"remuda_query_retries_total{kind="k"}"#) >= 4.0);
+    assert!(server.metric(r#"remuda_query_retries_total{kind="k",reason="worker_died"}"#) >= 4.0);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     queue::{Spot, Ticket},
-    record::{Arrival, Bells, Finished, Held, Holder, Record, Released, Room},
+    record::{Arrival, Bells, Cancelling, Finished, Held, Holder, Record, Released, Room},
 };
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Entry {
         if story.tries.attempt == 0 {
             story.started_at = None;
         }
-        if let Some(reason) = story.cancel.take() {
+        if let Some(reason) = story.cancel.as_ref().map(|cancel| cancel.reason.clone()) {
             self.end(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::Queued });
             return Released::Ended;
         }
@@ -150,7 +150,7 @@ impl Entry {
         }
         let story = record.story_mut();
         story.holder = None;
-        let cancelled = story.cancel.take();
+        let cancelled = story.cancel.as_ref().map(|cancel| cancel.reason.clone());
         let finished = match (cancelled, ending) {
             (_, Ending::Over { outcome: outcome @ Outcome::Cancelled { .. }, .. }) => self.over(&mut record, outcome),
             // The attempt ended by itself after the cancel was accepted: the caller was told otherwise.
@@ -162,6 +162,9 @@ impl Entry {
                     story.failed((**failure).clone());
                 }
                 story.dead_letter = dead_letter;
+                if dead_letter {
+                    self.fixed.tally.metrics.became_dead_letter();
+                }
                 self.over(&mut record, outcome)
             }
             (None, Ending::Retry(retrying)) => self.retry(&mut record, retrying),
@@ -184,11 +187,12 @@ impl Entry {
             FailureReason::Reported => story.tries.reported += 1,
             _ => story.tries.died += 1,
         }
+        self.fixed.tally.metrics.retried(retrying.failure.reason);
         story.failed(retrying.failure.clone());
         let at = Instant::now() + retrying.delay;
         story.retry_at = Some(at);
         let event = EventBody::Retrying(Box::new(retrying));
-        story.log.push(story.tries.attempt, SystemTime::now(), event, self.fixed.tally.log);
+        self.add(record, event);
         self.step(record, QueryState::RetryPending);
         Finished::RetryAt(at)
     }
@@ -232,7 +236,7 @@ impl Entry {
         };
         let reason: Arc<str> = reason.into();
         holder.orders.send_replace(Order::Cancel { reason: reason.clone() });
-        story.cancel = Some(reason);
+        story.cancel = Some(Box::new(Cancelling { reason, since: Instant::now() }));
         CancelFound::Running(state)
     }
 
@@ -266,8 +270,15 @@ impl Entry {
                 EventBody::Message { content }
             }
         };
+        self.add(record, body);
+    }
+
+    fn add(&self, record: &mut Record, body: EventBody) {
         let story = record.story_mut();
-        story.log.push(story.tries.attempt, SystemTime::now(), body, self.fixed.tally.log);
+        let dropped = story.log.push(story.tries.attempt, SystemTime::now(), body, self.fixed.tally.log);
+        if dropped > 0 {
+            self.fixed.tally.metrics.dropped(dropped);
+        }
     }
 
     /// The only way to a final state, so that there is exactly one final event.
@@ -276,6 +287,9 @@ impl Entry {
         self.step(record, outcome.state());
         let story = record.story_mut();
         story.ended_at = Some(at);
+        let cancelling = story.cancel.take().map_or(Duration::ZERO, |cancel| cancel.since.elapsed());
+        let query_type = self.fixed.spec.query_type.as_deref();
+        self.fixed.tally.metrics.ended(query_type, &outcome, self.submitted.elapsed(), cancelling);
         story.log.push_last(story.tries.attempt, at, EventBody::Ended(outcome));
         Bells::changed(record.bells());
     }

@@ -73,6 +73,7 @@ impl Index {
 
     pub(super) fn ended(&mut self, now: Instant, entry: Arc<Entry>) {
         if entry.is_dead_letter() {
+            entry.fixed.tally.metrics.dead_letter_kept();
             self.dead.insert(entry.fixed.number, (now, entry));
         } else {
             self.ended.push_back((now, entry));
@@ -93,7 +94,8 @@ impl Index {
             if now.duration_since(*at) < keep.max_dead_age && self.dead.len() <= keep.max_dead {
                 break;
             }
-            forgotten.extend(self.dead.pop_first().map(|(_, (_, entry))| entry));
+            let gone = self.dead.pop_first().map(|(_, (_, entry))| entry);
+            forgotten.extend(gone.inspect(|entry| entry.fixed.tally.metrics.dead_letter_gone()));
         }
         for entry in &forgotten {
             self.remove(entry);
@@ -131,14 +133,14 @@ impl Index {
 
     /// Makes a dead letter a plain ended query, whose retention begins now.
     pub(super) fn revived(&mut self, now: Instant, entry: &Arc<Entry>) {
-        self.dead.remove(&entry.fixed.number);
+        self.drop_dead(entry);
         self.ended.push_back((now, entry.clone()));
     }
 
     /// Forgets a dead letter at once.
     pub(super) fn purge(&mut self, id: &QueryId) -> Option<Arc<Entry>> {
         let entry = self.dead_letter(id)?;
-        self.dead.remove(&entry.fixed.number);
+        self.drop_dead(&entry);
         self.remove(&entry);
         Some(entry)
     }
@@ -147,6 +149,12 @@ impl Index {
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.by_arrival.len()
+    }
+
+    fn drop_dead(&mut self, entry: &Entry) {
+        if self.dead.remove(&entry.fixed.number).is_some() {
+            entry.fixed.tally.metrics.dead_letter_gone();
+        }
     }
 
     pub(super) fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage {

@@ -45,7 +45,6 @@ impl MemoryLease {
                 Ok(state)
             }
             Finished::RetryAt(at) => {
-                self.store.metrics.retried(&self.entry.fixed.spec.kind);
                 self.store.retry_at(&self.entry, at);
                 Ok(self.entry.state())
             }
@@ -99,7 +98,10 @@ impl Lease for MemoryLease {
             if self.try_append(outputs)? {
                 return Ok(());
             }
-            let deadline = *self.patience.get_or_insert_with(|| Instant::now() + self.store.limits.max_stall);
+            let deadline = *self.patience.get_or_insert_with(|| {
+                self.entry.fixed.tally.metrics.stalled();
+                Instant::now() + self.store.limits.max_stall
+            });
             if Instant::now() >= deadline {
                 if !self.out_of_patience(outputs)? {
                     return Ok(());

@@ -31,11 +31,12 @@ impl Log {
         self.first + self.events.len() as u64
     }
 
-    pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) {
+    /// Adds an event and says how many old ones had to go for it.
+    pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) -> usize {
         self.bytes += body.weight();
         let sequence = self.next();
         self.events.push_back(Event { sequence, attempt, at, body });
-        self.trim(limits);
+        self.trim(limits)
     }
 
     /// Adds the final event. It pushes no other out, since someone may still want that: the log goes past its limits by
@@ -59,13 +60,15 @@ impl Log {
     }
 
     /// Drops the oldest events beyond the limits. The newest one stays, whatever its size.
-    fn trim(&mut self, limits: LogLimits) {
+    fn trim(&mut self, limits: LogLimits) -> usize {
+        let before = self.first;
         while self.events.len() > 1 && (self.events.len() > limits.events || self.bytes > limits.bytes) {
             if let Some(dropped) = self.events.pop_front() {
                 self.bytes -= dropped.body.weight();
                 self.first += 1;
             }
         }
+        usize::try_from(self.first - before).unwrap_or(usize::MAX)
     }
 
     /// The kept events from `from` on, at most `max` of them, headed by a gap where some were dropped.

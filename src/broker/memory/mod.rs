@@ -212,6 +212,10 @@ impl Broker for MemoryBroker {
         self.0.kinds.read().get(kind).map_or(0, |tally| tally.waiting())
     }
 
+    fn oldest(&self, kind: &str) -> Option<Instant> {
+        self.tally(kind)?.queue.oldest()
+    }
+
     fn counts(&self) -> Vec<(Arc<str>, QueryState, usize)> {
         let kinds = self.0.kinds.read();
         let count = |(kind, tally): (&Arc<str>, &Arc<KindTally>)| {

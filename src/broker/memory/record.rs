@@ -48,7 +48,7 @@ pub(super) struct Story {
     pub holder: Option<Holder>,
     /// Where it stood in line when it was claimed last.
     pub ticket: Ticket,
-    pub cancel: Option<Arc<str>>,
+    pub cancel: Option<Box<Cancelling>>,
     pub retry_at: Option<Instant>,
     pub dead_letter: bool,
     pub requeued_as: Option<QueryId>,
@@ -73,6 +73,13 @@ pub(super) struct Bells {
 pub(super) struct Holder {
     pub token: u64,
     pub orders: watch::Sender<Order>,
+}
+
+/// A cancel that was accepted while a worker had the query.
+#[derive(Debug)]
+pub(super) struct Cancelling {
+    pub reason: Arc<str>,
+    pub since: Instant,
 }
 
 /// What a claimant gets.

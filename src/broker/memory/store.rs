@@ -60,7 +60,8 @@ impl Store {
         if let Some(tally) = self.kinds.read().get(kind) {
             return tally.clone();
         }
-        let new = || Arc::new(KindTally::new(&self.limits, self.waiting.clone(), self.owners.clone()));
+        let (waiting, owners) = (self.waiting.clone(), self.owners.clone());
+        let new = || Arc::new(KindTally::new(&self.limits, waiting, owners, self.metrics.kind(kind)));
         self.kinds.write().entry(kind.clone()).or_insert_with(new).clone()
     }
 
@@ -196,7 +197,7 @@ impl Store {
         }
         let (entry, held, expires) = claimed?;
         self.forget_deadline(&entry, expires);
-        self.metrics.claimed(&entry.fixed.spec.kind, now.saturating_duration_since(entry.submitted));
+        tally.metrics.claimed(now.saturating_duration_since(entry.submitted));
         Some(Claim {
             deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
             lane: entry.fixed.lane.clone(),
@@ -244,7 +245,6 @@ impl Store {
     pub(super) fn retire(&self, entry: Arc<Entry>) {
         let now = Instant::now();
         self.forget_deadline(&entry, entry.expires());
-        self.metrics.ended(&entry.fixed.spec.kind, entry.state(), now.duration_since(entry.submitted));
         let forgotten = {
             let mut index = self.index.lock();
             index.ended(now, entry);

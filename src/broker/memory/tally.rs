@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use crate::{
+    metrics::KindQueryMetrics,
     state::{QueryState, State},
     sync::AtomicUsize,
 };
@@ -20,13 +21,19 @@ pub(super) struct KindTally {
     pub owners: Arc<Owners>,
     /// For the logs of all its queries.
     pub log: LogLimits,
+    pub metrics: Arc<KindQueryMetrics>,
 }
 
 impl KindTally {
-    pub(super) fn new(limits: &MemoryLimits, all_waiting: Arc<AtomicUsize>, owners: Arc<Owners>) -> Self {
+    pub(super) fn new(
+        limits: &MemoryLimits,
+        all_waiting: Arc<AtomicUsize>,
+        owners: Arc<Owners>,
+        metrics: Arc<KindQueryMetrics>,
+    ) -> Self {
         let queue = KindQueue::new(limits.aging);
         let log = LogLimits { events: limits.max_events, bytes: limits.max_bytes };
-        Self { queue, counts: Default::default(), all_waiting, owners, log }
+        Self { queue, counts: Default::default(), all_waiting, owners, log, metrics }
     }
 
     pub(super) fn entered(&self, state: QueryState) {

@@ -57,7 +57,8 @@ fn others() -> [PoolEvent; 6] {
 
 #[test]
 fn every_event_is_one_line_with_time_name_kind_worker_and_reason() {
-    let lines: String = [crash(), ended()].iter().chain(&others()).map(pool_events::render).collect();
+    let mut columns = pool_events::Columns::default();
+    let lines: String = [crash(), ended()].iter().chain(&others()).map(|event| columns.render(event)).collect();
     assert_eq!(
         plain(&lines),
         "\
@@ -69,6 +70,21 @@ fn every_event_is_one_line_with_time_name_kind_worker_and_reason() {
 1970-01-01T00:01:00.000Z  pool:draining    -           -          so
 1970-01-01T00:01:00.000Z  pool:reloaded    -           -          a; b
 1970-01-01T00:01:00.000Z  watch:missed     -           -          2 events missed: they came faster than they were read
+"
+    );
+}
+
+#[test]
+fn a_long_name_moves_the_columns_for_what_follows() {
+    let mut columns = pool_events::Columns::default();
+    let mut long = ended();
+    long.kind = "a-very-long-name".to_owned();
+    let lines: String = [long, ended()].iter().map(|event| columns.render(event)).collect();
+    assert_eq!(
+        plain(&lines),
+        "\
+1970-01-01T00:01:00.000Z  worker:ended     a-very-long-name  worker 7   worker 7 (embed) exited
+1970-01-01T00:01:00.000Z  worker:ended     embed             worker 7   worker 7 (embed) exited
 "
     );
 }

@@ -21,6 +21,10 @@ keys! { GENERAL:
         "Connections open at once; more wait to be accepted. A client needs one for all of its \
          calls, so this is many clients. Each takes a file descriptor: raise the limit of open \
          files along with it.";
+    MAX_HTTP_CONNECTIONS: Server.max_http_connections = Value("128"), Restart,
+        "Connections open at once on the port of /metrics; more wait to be accepted. Monitoring and \
+         probes need a handful; the bound keeps whoever else finds the port from taking all file \
+         descriptors.";
     MAX_CONCURRENT_STREAMS: Server.max_concurrent_streams = Value("1024"), Restart,
         "Calls open at once on one connection. Each reader of results holds one for as long as \
          its query runs, so the customary 100 would be soon used up.";

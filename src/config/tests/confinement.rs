@@ -54,10 +54,7 @@ fn each_bound_has_its_form() {
         ("max_processes = 0", "3:17: kinds.k.max_processes: must be from 1 to 1000000000, but is 0"),
         ("max_core_size = 0", "3:17: kinds.k.max_core_size: a bare number has no unit: write \"0B\""),
         ("max_file_size = \"2EiB\"", "3:17: kinds.k.max_file_size: must be from 0B to 1048576TiB, but is 2097152TiB"),
-        (
-            "max_address_space = \"1KiB\"",
-            "3:21: kinds.k.max_address_space: must be from 1MiB to 64TiB, but is 1KiB",
-        ),
+        ("max_address_space = \"1KiB\"", "3:21: kinds.k.max_address_space: must be from 1MiB to 64TiB, but is 1KiB"),
         ("max_cpu_time = \"1500ms\"", "3:16: kinds.k.max_cpu_time: must be whole seconds"),
         ("max_cpu_time = \"off\"", "3:16: kinds.k.max_cpu_time: \"off\" means nothing here: write \"none\""),
         ("group = \"a b\"", "3:9: kinds.k.group: \"a b\" is not a Unix group name"),

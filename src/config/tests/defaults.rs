@@ -29,6 +29,7 @@ fn documented() -> Config {
             max_message_bytes: 4 << 20,
             max_metadata_bytes: 16 << 10,
             max_connections: nonzero(1024),
+            max_http_connections: nonzero(128),
             max_concurrent_streams: NonZeroU32::new(1024).unwrap(),
             keepalive_interval: seconds(30),
             keepalive_timeout: seconds(10),

@@ -14,6 +14,7 @@ http = "off"
 max_message_bytes = "5000B"
 max_metadata_bytes = "3KB"
 max_connections = 12345
+max_http_connections = 12346
 max_concurrent_streams = 999_999
 keepalive_interval = "1h 1m 1s 1ms 1us 1ns"
 keepalive_timeout = "1year"

@@ -1,4 +1,4 @@
-//! Makes room at capacity: an idle worker that is not needed gives its place to a kind or key that has none.
+//! Makes room at capacity: idle workers that are not needed give their places to a kind or key that has none.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -7,64 +7,85 @@ use crate::{config::Eviction, model::WorkerId};
 use super::{
     Step,
     grow::{Limit, Unmet},
-    room::Room,
+    room::{Lack, Room},
     view::{KindView, PoolView, WorkerView},
 };
 
-/// How long a key waits for a worker to become idle before the next one that is done with a query makes room for it.
+/// How long a query waits for a worker to become idle before the next one that is done with its query makes room for it.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+type Victim<'a> = (&'a KindView, &'a WorkerView);
 
 pub(super) fn plan(
     view: &PoolView,
     needy: &KindView,
     unmet: Vec<Unmet>,
     room: &mut Room,
-    evicted: &mut Vec<WorkerId>,
+    leaving: &mut Vec<WorkerId>,
     steps: &mut Vec<Step>,
 ) {
     for need in unmet {
-        let Some((kind, worker)) = victim(view, needy, &need, evicted) else {
-            if need.key.is_some() && need.waited >= PATIENCE {
-                let reason = format!("{}, and has waited {:.0?}", need.what, need.waited);
-                steps.push(Step::GiveWay { kind: needy.kind, reason });
-            }
+        let Some(victims) = victims(view, needy, &need, room, leaving) else {
+            steps.extend(give_way(view, needy, &need, leaving));
             return;
         };
-        evicted.push(worker.id);
-        room.will_leave(worker);
-        // The room that it leaves is spoken for.
+        for (kind, worker) in victims {
+            leaving.push(worker.id);
+            room.will_leave(worker);
+            let reason = format!("makes room for kind {}: {}", needy.config.name, need.what);
+            steps.push(Step::Evict { kind: kind.kind, worker: worker.id, reason });
+        }
+        // The room that they leave is spoken for.
         let _ = room.take(needy.memory());
-        let reason = format!("makes room for kind {}: {}", needy.config.name, need.what);
-        steps.push(Step::Evict { kind: kind.kind, worker: worker.id, reason });
+    }
+}
+
+/// As many as it takes to make room, or none if even all that may go would not be enough.
+fn victims<'a>(
+    view: &'a PoolView,
+    needy: &KindView,
+    need: &Unmet,
+    room: &Room,
+    leaving: &[WorkerId],
+) -> Option<Vec<Victim<'a>>> {
+    let mut room = room.clone();
+    let mut leaving = leaving.to_vec();
+    let mut lack = need.lack;
+    let mut found = Vec::new();
+    loop {
+        let (kind, worker) = victim(view, needy, lack, &leaving)?;
+        leaving.push(worker.id);
+        room.will_leave(worker);
+        found.push((kind, worker));
+        lack = match room.clone().take(needy.memory()) {
+            Err(Lack::Places) => Limit::Places,
+            Err(Lack::Memory) => Limit::Memory,
+            Ok(()) | Err(Lack::Soon | Lack::Starts) => return Some(found),
+        };
     }
 }
 
 /// The worker that the strategy picks among those that may go.
-fn victim<'a>(
-    view: &'a PoolView,
-    needy: &KindView,
-    need: &Unmet,
-    evicted: &[WorkerId],
-) -> Option<(&'a KindView, &'a WorkerView)> {
+fn victim<'a>(view: &'a PoolView, needy: &KindView, lack: Limit, leaving: &[WorkerId]) -> Option<Victim<'a>> {
     let candidates = view.kinds.iter().flat_map(|kind| kind.workers.iter().map(move |worker| (kind, worker)));
     let may_go = candidates.filter(|(kind, worker)| {
         let same = kind.kind == needy.kind;
         // Within a keyed kind one key's worker takes the place of another's, so the number stays.
-        let allowed = if same { kind.config.keyed && worker.bound } else { above_floor(kind, evicted) };
-        let helps = match need.lack {
+        let allowed = if same { kind.config.keyed && worker.bound } else { spare(kind, leaving) > 0 };
+        let helps = match lack {
             Limit::Kind => same,
             Limit::Places => true,
             Limit::Memory => worker.reserved > 0,
         };
         let idle = worker.is_free() && !worker.wanted && !worker.drained && worker.replaces.is_none();
-        allowed && helps && idle && !evicted.contains(&worker.id)
+        allowed && helps && idle && !leaving.contains(&worker.id)
     });
     may_go.min_by_key(|(_, worker)| rank(view.eviction, worker))
 }
 
-fn above_floor(kind: &KindView, evicted: &[WorkerId]) -> bool {
-    let gone = kind.workers.iter().filter(|worker| evicted.contains(&worker.id)).count();
-    kind.live() > kind.floor + gone
+/// How many workers a kind has beyond what it is to keep.
+fn spare(kind: &KindView, leaving: &[WorkerId]) -> usize {
+    kind.live().saturating_sub(kind.floor + kind.count_of(leaving))
 }
 
 /// The least goes first; of equals the one that was started first.
@@ -76,4 +97,19 @@ fn rank(strategy: Eviction, worker: &WorkerView) -> (Reverse<Duration>, u64, Rev
         Eviction::Largest => (Duration::ZERO, 0, worker.rss),
     };
     (Reverse(time), count, Reverse(size), worker.id.0)
+}
+
+/// Where workers go from one query to the next, none is ever idle for long. A need that has lasted is met by the next one
+/// that is done: of the kind itself if another key has it, else of the kind that has most to spare.
+fn give_way(view: &PoolView, needy: &KindView, need: &Unmet, leaving: &[WorkerId]) -> Option<Step> {
+    if need.waited < PATIENCE {
+        return None;
+    }
+    let own = needy.workers.iter().any(|worker| worker.bound && worker.is_up() && !worker.drained);
+    let others = || view.kinds.iter().filter(|kind| kind.kind != needy.kind && need.lack != Limit::Kind);
+    let most = || others().filter(|kind| spare(kind, leaving) > 0).max_by_key(|kind| spare(kind, leaving));
+    let kind = if own { needy } else { most()? };
+    let reason =
+        format!("makes room for kind {}: {}, and this has lasted {:.0?}", needy.config.name, need.what, need.waited);
+    Some(Step::GiveWay { kind: kind.kind, reason })
 }

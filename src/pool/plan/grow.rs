@@ -12,7 +12,6 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unmet {
     pub lack: Limit,
-    pub key: Option<Arc<str>>,
     /// How long it has been felt.
     pub waited: Duration,
     pub what: String,
@@ -32,59 +31,49 @@ pub(super) struct Wish {
     keys: Vec<Option<Arc<str>>>,
     reason: String,
     /// Without them a query, or the kind, has no worker at all: others may have to make room.
-    pressing: bool,
+    pub pressing: bool,
     waited: Duration,
 }
 
-pub(super) fn plan(kind: &KindView, room: &mut Room, steps: &mut Vec<Step>) -> Vec<Unmet> {
-    let Some(wish) = wish(kind) else { return Vec::new() };
-    let mut free = kind.config.max.get().saturating_sub(kind.present());
-    let mut leaving = kind.workers.iter().filter(|worker| worker.is_stopping()).count();
+/// Grants what there is room for, and gives back the rest if it is pressing.
+pub(super) fn plan(kind: &KindView, wish: Wish, room: &mut Room, steps: &mut Vec<Step>) -> Vec<Unmet> {
+    let mut places = kind.config.max.get().saturating_sub(kind.present());
+    let mut coming = kind.leaving();
     let mut granted = Vec::new();
     let mut unmet = Vec::new();
     for key in wish.keys {
-        let lack = match grant(kind, &mut free, &mut leaving, room) {
-            Grant::Now => {
-                granted.push(key);
-                continue;
+        let lack = if places > 0 {
+            match room.take(kind.memory()) {
+                Ok(()) => {
+                    places -= 1;
+                    granted.push(key);
+                    continue;
+                }
+                Err(Lack::Starts) => break,
+                Err(Lack::Soon) => {
+                    places -= 1;
+                    None
+                }
+                Err(Lack::Places) => Some(Limit::Places),
+                Err(Lack::Memory) => Some(Limit::Memory),
             }
-            Grant::Soon => continue,
-            Grant::Never(lack) => lack,
+        } else if coming > 0 {
+            // A worker of the kind is leaving: its place is as good as free.
+            coming -= 1;
+            room.set_aside(kind.memory());
+            None
+        } else {
+            Some(Limit::Kind)
         };
         if !wish.pressing {
             break;
         }
-        unmet.push(Unmet { lack, key, waited: wish.waited, what: wish.reason.clone() });
+        unmet.extend(lack.map(|lack| Unmet { lack, waited: wish.waited, what: wish.reason.clone() }));
     }
     if !granted.is_empty() {
         steps.push(Step::Grow { kind: kind.kind, keys: granted, reason: wish.reason });
     }
     unmet
-}
-
-enum Grant {
-    Now,
-    /// When a worker that leaves is gone, or enough of those that start are up.
-    Soon,
-    /// Not unless a worker makes room.
-    Never(Limit),
-}
-
-fn grant(kind: &KindView, free: &mut usize, leaving: &mut usize, room: &mut Room) -> Grant {
-    if *free == 0 {
-        // The place of a worker of the kind that leaves is as good as free, once.
-        let soon = leaving.checked_sub(1).map(|rest| *leaving = rest).is_some();
-        return if soon { Grant::Soon } else { Grant::Never(Limit::Kind) };
-    }
-    match room.take(kind.memory()) {
-        Ok(()) => {
-            *free -= 1;
-            Grant::Now
-        }
-        Err(Lack::Soon | Lack::Starts) => Grant::Soon,
-        Err(Lack::Places) => Grant::Never(Limit::Places),
-        Err(Lack::Memory) => Grant::Never(Limit::Memory),
-    }
 }
 
 /// What the kind would have if there were room for everything.

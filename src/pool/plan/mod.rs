@@ -8,6 +8,8 @@ mod grow;
 mod replace;
 mod room;
 mod shrink;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::sync::Arc;
@@ -30,7 +32,7 @@ pub(super) enum Step {
     Shrink { kind: usize, workers: Vec<WorkerId>, cause: DeathCause, reason: String },
     /// Stop a worker that is free, to make room.
     Evict { kind: usize, worker: WorkerId, reason: String },
-    /// The next worker of the kind that is done with its query makes room, even if more of them wait for it.
+    /// The next worker of the kind that is done with its query makes room, even if more queries wait for it.
     GiveWay { kind: usize, reason: String },
 }
 
@@ -40,26 +42,25 @@ pub(super) fn plan(view: &PoolView) -> Vec<Step> {
     for kind in &view.kinds {
         replace::plan(kind, &mut room, &mut steps);
     }
-    let mut evicted = leaving(view, &steps);
-    for kind in &view.kinds {
-        let unmet = grow::plan(kind, &mut room, &mut steps);
-        evict::plan(view, kind, unmet, &mut room, &mut evicted, &mut steps);
+    let mut leaving: Vec<WorkerId> = steps.iter().flat_map(Step::retired).copied().collect();
+    let mut wishes: Vec<_> = view.kinds.iter().filter_map(|kind| Some((kind, grow::wish(kind)?))).collect();
+    // A kind that has no worker comes before one that would like to have more.
+    wishes.sort_by_key(|(_, wish)| !wish.pressing);
+    for (kind, wish) in wishes {
+        let unmet = grow::plan(kind, wish, &mut room, &mut steps);
+        evict::plan(view, kind, unmet, &mut room, &mut leaving, &mut steps);
     }
     for kind in &view.kinds {
-        shrink::plan(kind, &evicted, &mut steps);
+        shrink::plan(kind, &leaving, &mut steps);
     }
     steps
 }
 
-/// Workers that are to be stopped with nobody in their place: whoever counts further on must not count them.
-fn leaving(view: &PoolView, steps: &[Step]) -> Vec<WorkerId> {
-    let mut leaving = Vec::new();
-    for step in steps {
-        if let Step::Retire { kind, workers, .. } = step
-            && let Some(kind) = view.kinds.iter().find(|view| view.kind == *kind)
-        {
-            leaving.extend(workers.iter().filter(|id| kind.successor_of(**id).is_none()));
+impl Step {
+    fn retired(&self) -> &[WorkerId] {
+        match self {
+            Self::Retire { workers, .. } => workers,
+            _ => &[],
         }
     }
-    leaving
 }

@@ -40,8 +40,7 @@ fn replace(kind: &KindView, worker: &WorkerView, cause: DeathCause, room: &mut R
     if kind.starts == Starts::PutOff || !worker.is_up() {
         return None;
     }
-    let one_by_one = kind.config.max_queries.is_none_or(|max| max.get() > 1);
-    if one_by_one && (under_way(kind) || steps.iter().any(|step| concerns(step, kind.kind))) {
+    if must_wait(kind, steps) {
         return None;
     }
     match room.take(kind.memory()) {
@@ -54,9 +53,15 @@ fn replace(kind: &KindView, worker: &WorkerView, cause: DeathCause, room: &mut R
     }
 }
 
-/// Whether a worker of the kind is being replaced.
-fn under_way(kind: &KindView) -> bool {
-    kind.workers.iter().any(|worker| worker.is_starting() || (worker.is_stopping() && worker.due.is_some()))
+/// Workers are replaced one at a time. Those that serve one query only are replaced as they are used, but there is never
+/// more than one worker too many, or each query that lasts would add one.
+fn must_wait(kind: &KindView, steps: &[Step]) -> bool {
+    let planned = steps.iter().filter(|step| concerns(step, kind.kind)).count();
+    if kind.config.max_queries.is_some_and(|max| max.get() == 1) {
+        return kind.workers.len() + planned > kind.config.max.get();
+    }
+    let under_way = |worker: &WorkerView| worker.is_starting() || (worker.is_stopping() && worker.due.is_some());
+    planned > 0 || kind.workers.iter().any(under_way)
 }
 
 fn concerns(step: &Step, wanted: usize) -> bool {

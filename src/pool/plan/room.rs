@@ -68,6 +68,12 @@ impl Room {
         Ok(())
     }
 
+    /// Room that a worker leaves is for the next one of its kind.
+    pub(super) fn set_aside(&mut self, memory: u64) {
+        self.places_coming = self.places_coming.saturating_sub(1);
+        self.memory_coming = self.memory_coming.saturating_sub(memory);
+    }
+
     /// A worker will leave.
     pub(super) fn will_leave(&mut self, worker: &WorkerView) {
         self.places_coming += 1;

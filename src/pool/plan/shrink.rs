@@ -9,17 +9,18 @@ use super::{
     view::{KindView, WorkerView},
 };
 
-pub(super) fn plan(kind: &KindView, evicted: &[WorkerId], steps: &mut Vec<Step>) {
+/// `leaving` are those that other steps of the same pass stop.
+pub(super) fn plan(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>) {
     if kind.removed {
-        return remove(kind, steps);
+        return remove(kind, leaving, steps);
     }
-    if let Some(step) = by_hand(kind, evicted) {
+    if let Some(step) = by_hand(kind, leaving) {
         steps.push(step);
         return;
     }
-    let gone = kind.workers.iter().filter(|worker| evicted.contains(&worker.id)).count();
+    let gone = kind.count_of(leaving);
     let surplus = kind.live().saturating_sub(kind.floor + gone);
-    let idle = idle(kind, evicted);
+    let idle = idle(kind, leaving);
     let too_long = |worker: &&&WorkerView| kind.config.idle_ttl.is_some_and(|ttl| worker.idle_for >= ttl);
     let expired: Vec<WorkerId> = idle.iter().filter(too_long).map(|worker| worker.id).take(surplus).collect();
     if !expired.is_empty() {
@@ -46,10 +47,10 @@ pub(super) fn plan(kind: &KindView, evicted: &[WorkerId], steps: &mut Vec<Step>)
 }
 
 /// Those that may go, the one that has idled longest first.
-fn idle<'a>(kind: &'a KindView, evicted: &[WorkerId]) -> Vec<&'a WorkerView> {
+fn idle<'a>(kind: &'a KindView, leaving: &[WorkerId]) -> Vec<&'a WorkerView> {
     let may_go = |worker: &&WorkerView| {
         let paired = worker.replaces.is_some() || kind.successor_of(worker.id).is_some();
-        worker.is_free() && !worker.wanted && !worker.drained && !paired && !evicted.contains(&worker.id)
+        worker.is_free() && !worker.wanted && !worker.drained && !paired && !leaving.contains(&worker.id)
     };
     let mut idle: Vec<&WorkerView> = kind.workers.iter().filter(may_go).collect();
     idle.sort_by_key(|worker| (Reverse(worker.idle_for), worker.id));
@@ -57,23 +58,27 @@ fn idle<'a>(kind: &'a KindView, evicted: &[WorkerId]) -> Vec<&'a WorkerView> {
 }
 
 /// Someone asked for fewer, or lowered the kind's max: idle ones go first, then those that start, then the busy ones as soon as they are done.
-fn by_hand(kind: &KindView, evicted: &[WorkerId]) -> Option<Step> {
+fn by_hand(kind: &KindView, leaving: &[WorkerId]) -> Option<Step> {
     let target = kind.shrink_to?;
-    let gone = kind.workers.iter().filter(|worker| evicted.contains(&worker.id)).count();
-    let surplus = kind.live().checked_sub(target + gone).filter(|surplus| *surplus > 0)?;
-    let may_go = |worker: &&WorkerView| !worker.is_stopping() && !worker.drained && !evicted.contains(&worker.id);
-    let mut live: Vec<&WorkerView> = kind.workers.iter().filter(may_go).collect();
+    let surplus = kind.live().checked_sub(target + kind.count_of(leaving)).filter(|surplus| *surplus > 0)?;
+    let counts = |worker: &&WorkerView| !worker.is_stopping() && !worker.drained && !kind.is_surge(worker);
+    let mut live: Vec<&WorkerView> =
+        kind.workers.iter().filter(counts).filter(|worker| !leaving.contains(&worker.id)).collect();
     live.sort_by_key(|worker| (!worker.is_free(), !worker.is_starting(), Reverse(worker.idle_for), worker.id));
     let workers = live.iter().take(surplus).map(|worker| worker.id).collect();
     let max = kind.config.max.get();
-    let reason = if target < max { format!("someone asked for {target} workers") } else { format!("max is {max}") };
+    let reason = match target {
+        target if target >= max => format!("max is {max}"),
+        1 => "someone asked for 1 worker".to_owned(),
+        target => format!("someone asked for {target} workers"),
+    };
     Some(Step::Retire { kind: kind.kind, workers, cause: DeathCause::ScaledDown, reason })
 }
 
 /// A kind that is no longer configured goes when its last query has ended.
-fn remove(kind: &KindView, steps: &mut Vec<Step>) {
-    let workers: Vec<WorkerId> =
-        kind.workers.iter().filter(|worker| !worker.is_stopping()).map(|worker| worker.id).collect();
+fn remove(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>) {
+    let stays = |worker: &&WorkerView| !worker.is_stopping() && !leaving.contains(&worker.id);
+    let workers: Vec<WorkerId> = kind.workers.iter().filter(stays).map(|worker| worker.id).collect();
     if kind.unfinished == 0 && !workers.is_empty() {
         let reason = "its kind is no longer configured".to_owned();
         steps.push(Step::Retire { kind: kind.kind, workers, cause: DeathCause::Reloaded, reason });

@@ -62,7 +62,7 @@ pub(crate) struct DemandView {
     pub lanes: Vec<(Arc<str>, Duration)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct WorkerView {
     pub id: WorkerId,
     pub state: WorkerState,
@@ -105,7 +105,7 @@ impl WorkerView {
 
 impl KindView {
     /// Workers that serve or are on their way to, but for those that stand beside the one they are to replace.
-    pub(super) fn live(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         let counts = |worker: &&WorkerView| !worker.is_stopping() && !worker.drained && !self.is_surge(worker);
         self.workers.iter().filter(counts).count()
     }
@@ -119,7 +119,18 @@ impl KindView {
         self.workers.iter().filter(|worker| worker.is_starting() && !self.is_surge(worker)).count()
     }
 
-    fn is_surge(&self, worker: &WorkerView) -> bool {
+    /// Workers that are on their way out and make a place in the kind.
+    pub(super) fn leaving(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.is_stopping() && !self.is_surge(worker)).count()
+    }
+
+    /// How many of these are the kind's.
+    pub(super) fn count_of(&self, workers: &[WorkerId]) -> usize {
+        self.workers.iter().filter(|worker| workers.contains(&worker.id)).count()
+    }
+
+    /// Whether it stands beside the worker that it is to replace.
+    pub(super) fn is_surge(&self, worker: &WorkerView) -> bool {
         worker.replaces.is_some_and(|old| self.worker(old).is_some_and(|old| !old.is_stopping()))
     }
 

@@ -87,6 +87,10 @@ impl Client {
     pub(crate) async fn connect(address: &str) -> Self {
         let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect_timeout(DEADLINE).connect().await.expect("the server accepts");
+        Self::over(channel)
+    }
+
+    pub(crate) fn over(channel: Channel) -> Self {
         Self { pool: WorkerPoolClient::new(channel.clone()), admin: PoolAdminClient::new(channel) }
     }
 

@@ -2,6 +2,7 @@
 
 mod client;
 mod command;
+mod herd;
 mod load;
 mod log;
 mod processes;
@@ -9,6 +10,7 @@ mod public;
 mod seed;
 mod server;
 mod watcher;
+mod who;
 
 use std::{
     future::Future,
@@ -17,13 +19,15 @@ use std::{
 
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
+pub(crate) use herd::Gate;
 pub(crate) use load::Load;
 pub(crate) use log::end_of;
-pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal};
+pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal, zombies_of};
 pub(crate) use public::{NOBODY, is_root, public_copy, public_dir};
 pub(crate) use seed::Seed;
 pub(crate) use server::{Server, fake_kind, remuda, skip};
 pub(crate) use watcher::{Watcher, reason_of, worker_of};
+pub(crate) use who::{tells_worker, waits_for};
 
 /// Longer than anything here takes, shorter than anyone's patience.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

@@ -39,6 +39,11 @@ fn is_guardian(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"__guard\0"))
 }
 
+/// The children of a process that have ended and that it has not reaped.
+pub(crate) fn zombies_of(parent: u32) -> Vec<u32> {
+    all_pids().filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == parent && stat.state == 'Z')).collect()
+}
+
 /// All live processes of a process group.
 pub(crate) fn group_of(leader: u32) -> Vec<u32> {
     all_pids().filter(|pid| alive(*pid) && stat(*pid).is_some_and(|stat| stat.group == leader)).collect()

@@ -134,6 +134,13 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
+    /// The path of a file that is not there yet, in the server's directory.
+    pub(crate) fn gate(&self, name: &str) -> String {
+        let gates = self.dir.path().join("gates");
+        std::fs::create_dir_all(&gates).expect("a directory can be made");
+        gates.join(name).display().to_string()
+    }
+
     /// Waits for a line of the log that holds this text.
     #[track_caller]
     pub(crate) fn logs(&self, text: &str) -> String {
@@ -198,7 +205,7 @@ impl Server {
     /// What the server has put into its directory.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|entry| entry.path());
-        entries.filter(|path| !path.ends_with("remuda.toml")).collect()
+        entries.filter(|path| !path.ends_with("remuda.toml") && !path.ends_with("gates")).collect()
     }
 }
 

@@ -127,6 +127,11 @@ impl KindQueue {
         lines.free.len() + lines.ages.len() + lines.lanes.size() + lines.clocks.owners()
     }
 
+    /// When the query that came first of all that wait was submitted.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.lines.lock().ages.oldest(|entry| !entry.spot.is_nowhere()).map(|entry| entry.submitted)
+    }
+
     pub(super) fn demand(&self, lanes: usize) -> Demand {
         self.lines.lock().demand(lanes)
     }

@@ -1,0 +1,54 @@
+//! What it costs to reserve a ready worker and to give it back, for pools of different sizes.
+//!
+//! The figures must not grow with the number of workers but for the depth of a tree; the baseline is a bare queue of the
+//! same length behind a lock.
+
+use std::{collections::VecDeque, path::PathBuf, sync::Mutex};
+
+use divan::{Bencher, black_box};
+use remuda::{
+    config::{Config, KindConfig, Overrides, Source},
+    pool::bench_support::Stable,
+};
+
+const WORKERS: &[u64] = &[10, 100, 1_000];
+
+fn main() {
+    divan::main();
+}
+
+fn kind(balance: &str) -> KindConfig {
+    let text = format!("[kinds.k]\ncommand = [\"w\"]\nbalance = \"{balance}\"\n");
+    let source = Source::Text { name: "bench".to_owned(), text, base_dir: PathBuf::new() };
+    Config::load(source, [], &Overrides::default()).expect("the config is right").kinds.remove(0)
+}
+
+/// Baseline: the least that any queue shared between threads costs.
+#[divan::bench(args = WORKERS)]
+fn baseline_queue_behind_a_lock(bencher: Bencher, workers: u64) {
+    let queue: Mutex<VecDeque<u64>> = Mutex::new((1..=workers).collect());
+    bencher.bench(|| {
+        let mut queue = black_box(&queue).lock().expect("nobody panics");
+        let first = queue.pop_front().expect("it is never empty");
+        queue.push_back(first);
+        first
+    });
+}
+
+#[divan::bench(args = WORKERS)]
+fn round_robin(bencher: Bencher, workers: u64) {
+    let stable = Stable::new(kind("round_robin"), workers);
+    bencher.bench(|| black_box(&stable).reserve_and_give_back());
+}
+
+#[divan::bench(args = WORKERS)]
+fn least_loaded(bencher: Bencher, workers: u64) {
+    let stable = Stable::new(kind("least_loaded"), workers);
+    bencher.bench(|| black_box(&stable).reserve_and_give_back());
+}
+
+#[divan::bench(args = WORKERS)]
+fn most_recent(bencher: Bencher, workers: u64) {
+    let stable = Stable::new(kind("most_recent"), workers);
+    bencher.bench(|| black_box(&stable).reserve_and_give_back());
+}

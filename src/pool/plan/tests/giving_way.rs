@@ -1,0 +1,52 @@
+//! Where every worker is busy all the time, one that is done with its query makes room for what has waited long.
+
+use super::*;
+
+fn keyed(waited: f64) -> KindView {
+    kind("k", "keyed = true\nmin = 0\nmax = 2")
+        .with([bound(busy(1)), bound(busy(2))])
+        .keys(&["a", "b"], seconds(waited))
+}
+
+#[test]
+fn a_key_that_has_waited_long_has_another_keys_worker_give_way() {
+    assert_eq!(plan(&pool([keyed(4.9)])), []);
+    assert_eq!(giving_way(&plan(&pool([keyed(5.0)]))), [0], "one, though two keys wait");
+}
+
+#[test]
+fn nobody_gives_way_where_someone_is_idle_or_leaving() {
+    let idle = keyed(60.0);
+    let idle = KindView { workers: vec![bound(busy(1)), bound(free(2))], ..idle };
+    let steps = plan(&pool([KindView {
+        demand: DemandView { lanes: vec![("a".into(), seconds(60.0))], ..idle.demand.clone() },
+        ..idle
+    }]));
+    assert_eq!((evicted(&steps), giving_way(&steps)), (vec![2], vec![]));
+    let leaving = KindView { workers: vec![bound(stopping(1)), bound(stopping(2))], ..keyed(60.0) };
+    assert_eq!(plan(&pool([leaving])), []);
+}
+
+#[test]
+fn a_kind_without_a_worker_has_the_kind_with_most_to_spare_give_way() {
+    let needy = |waited| kind("needy", "min = 0").waiting(1, seconds(waited));
+    let small = kind("small", "min = 1").with([busy(1), busy(2)]);
+    let large = kind("large", "min = 1").with([busy(3), busy(4), busy(5)]);
+    let full = |waited| PoolView { max_workers: 5, ..pool([needy(waited), small.clone(), large.clone()]) };
+    assert_eq!(plan(&full(1.0)), []);
+    let steps = plan(&full(5.0));
+    assert_eq!(giving_way(&steps), [2]);
+    let [Step::GiveWay { reason, .. }] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!(reason, "makes room for kind needy: no worker, and 1 waiting, and this has lasted 5s");
+}
+
+#[test]
+fn nobody_gives_way_below_its_minimum_or_for_a_kind_at_its_own_maximum() {
+    let needy = kind("needy", "min = 0").waiting(1, seconds(60.0));
+    let other = kind("other", "min = 2").with([busy(1), busy(2)]);
+    assert_eq!(plan(&PoolView { max_workers: 2, ..pool([needy, other]) }), []);
+    let drained = WorkerView { drained: true, ..free(1) };
+    let full = kind("full", "min = 0\nmax = 1").with([drained]).waiting(1, seconds(60.0));
+    let other = kind("other", "min = 0").with([busy(2)]);
+    assert_eq!(plan(&pool([full, other])), [], "another kind's place is of no use to it");
+}

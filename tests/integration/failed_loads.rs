@@ -1,0 +1,82 @@
+//! A thousand workers that do not start beside some that do: all that they took is given back.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use remuda::api::proto::Query;
+use serde_json::json;
+
+use crate::harness::{Gate, Server, eventually, fake_kind, query, zombies_of};
+
+const FAILING: usize = 6;
+const FAILURES: usize = 1_000;
+const MIB: usize = 1 << 20;
+
+fn name(number: usize) -> String {
+    format!("bad{number}")
+}
+
+/// Kinds whose workers exit at once until the gate is open, beside one that works.
+fn server(gate: &Gate) -> Server {
+    let worker = env!("CARGO_BIN_EXE_fake-worker");
+    let script = format!("test -e {} && exec {worker}; exit 3", gate.path().display());
+    let settings = "min = 1\nmax = 2\nmemory = \"10MiB\"\ncircuit_failures = 10000\n\
+                    restart_backoff = \"1ms\"\nrestart_backoff_max = \"1ms\"";
+    let bad = (0..FAILING)
+        .map(|number| format!("[kinds.{}]\ncommand = [\"sh\", \"-c\", {script:?}]\n{settings}\n", name(number)));
+    let bad: String = bad.collect();
+    let good = fake_kind("good", &[], "min = 2\nmax = 2\nmemory = \"20MiB\"");
+    Server::start(&format!("[pool]\nmemory_budget = \"110MiB\"\nmax_starting = 8\n{bad}{good}"))
+}
+
+fn failures(server: &Server) -> usize {
+    let (_, text) = server.get("/metrics");
+    let counts = text.lines().filter_map(|line| line.strip_prefix("remuda_worker_exits_total{cause=\"start_failed\","));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_failed_starts_leave_nothing_behind_and_disturb_nobody() {
+    let gate = Gate::closed();
+    let server = server(&gate);
+    let mut client = server.client().await;
+    let enough = Arc::new(AtomicBool::new(false));
+    let traffic = tokio::spawn({
+        let (mut client, enough) = (client.clone(), enough.clone());
+        async move {
+            let mut answers = 0usize;
+            while !enough.load(Relaxed) {
+                client.served_by(Query { kind: "good".to_owned(), ..query(&json!(null)) }).await;
+                answers += 1;
+            }
+            answers
+        }
+    });
+    eventually("a thousand failures", || {
+        assert!(server.metric("remuda_memory_reserved_bytes") as usize <= 110 * MIB);
+        (failures(&server) >= FAILURES).then_some(())
+    });
+    gate.open();
+    eventually("the others to start after all", || {
+        (0..FAILING).all(|number| server.in_service(&name(number)) == 1).then_some(())
+    });
+    enough.store(true, Relaxed);
+    assert!(traffic.await.unwrap() > 0);
+
+    let live = client.workers().await;
+    assert_eq!(live.len(), FAILING + 2);
+    let started = live.iter().map(|worker| worker.worker_id).max().unwrap() as usize;
+    assert_eq!(failures(&server), started - live.len(), "every one is accounted for");
+    assert_eq!(server.all_exits("good"), []);
+    assert_eq!(server.metric("remuda_memory_reserved_bytes") as usize, (FAILING * 10 + 2 * 20) * MIB);
+    assert_eq!(zombies_of(server.pid()), Vec::<u32>::new());
+    assert_eq!(server.worker_pids().len(), live.len());
+    let sockets = fs::read_dir(server.leftovers().pop().expect("a directory for sockets")).unwrap().count();
+    assert!(sockets <= live.len(), "{sockets} sockets for {} workers", live.len());
+    assert_eq!(server.stop_cleanly().code(), Some(0));
+}
