@@ -70,11 +70,10 @@ impl Children {
         Ok(OwnChild { child, _known: Known { pid, children: self.clone() } })
     }
 
-    /// Reaps every child that has ended and is not the server's own.
-    fn reap_orphans(&self) {
+    /// Reaps those of our children that have ended and are not the server's own.
+    fn reap_orphans(&self, ours: impl Iterator<Item = i32>) {
         let own = self.own.lock();
-        let strangers = children_of(getpid().as_raw_pid()).filter(|pid| !own.contains(pid));
-        for pid in strangers.filter_map(Pid::from_raw) {
+        for pid in ours.filter(|pid| !own.contains(pid)).filter_map(Pid::from_raw) {
             let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
             if let Ok(Some(_)) = reaped {
                 debug!(pid = pid.as_raw_pid(), "reaped an orphan");
@@ -85,7 +84,7 @@ impl Children {
 
 fn reap_on(children: &Weak<Children>) {
     while let Some(children) = children.upgrade() {
-        children.reap_orphans();
+        children.reap_orphans(children_of(getpid().as_raw_pid()));
         drop(children);
         thread::sleep(ROUND);
     }
@@ -116,14 +115,15 @@ mod tests {
     fn only_children_that_nobody_knows_are_reaped() {
         let children = Arc::new(Children::default());
         let mut own = children.start(&mut Command::new("true")).unwrap();
-        let foreign = Command::new("true").spawn().unwrap();
-        let pid = foreign.id().cast_signed();
+        let mut foreign = Command::new("true").spawn().unwrap();
+        let pids = [own.child.id(), foreign.id()].map(u32::cast_signed);
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while parent_of(pid).is_some() {
-            children.reap_orphans();
+        while parent_of(pids[1]).is_some() {
+            children.reap_orphans(pids.into_iter());
             assert!(std::time::Instant::now() < deadline, "the foreign child was not reaped");
             thread::sleep(Duration::from_millis(2));
         }
+        assert!(foreign.wait().is_err(), "there is nothing left to wait for");
         assert!(own.child.wait().unwrap().success(), "its status was left for its owner");
         drop(own);
         assert!(children.own.lock().is_empty());

@@ -226,8 +226,8 @@ async fn landlock_keeps_a_worker_to_what_its_kind_lists() {
     ] {
         assert_eq!(attempts(&mut client, std::slice::from_ref(&attempt)).await, [expected], "{attempt}");
     }
-    let server_environment = format!("/proc/{}/environ", server.pid());
-    assert_eq!(attempts(&mut client, &[json!({"read": server_environment})]).await, ["PermissionDenied"]);
+    let server_memory = format!("/proc/{}/mem", server.pid());
+    assert_eq!(attempts(&mut client, &[json!({"read": server_memory})]).await, ["PermissionDenied"]);
     assert_eq!(server.stop_cleanly().code(), Some(0));
 }
 
@@ -240,8 +240,8 @@ async fn landlock_keeps_a_worker_from_signals_and_abstract_sockets_where_the_ker
     let name = format!("remuda-test-{}", std::process::id());
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let Some(server) = start_with_landlock(&fake_kind("k", &[], "min = 1\nlandlock_read = []")) else { return };
-    let scopes = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    let scoped = scopes.scope(landlock::Scope::from_all(ABI::V6)).is_ok();
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let scoped = ruleset.scope(landlock::Scope::from_all(ABI::V6)).is_ok();
     let tried = [json!({"signal": server.pid()}), json!({"connect_abstract": name})];
     let expected = if scoped { ["PermissionDenied"; 2] } else { ["ok"; 2] };
     let mut client = server.client().await;

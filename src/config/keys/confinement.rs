@@ -20,7 +20,7 @@ keys! { TABLE:
          among them always.";
     MAX_OPEN_FILES: Kind.max_open_files = Value(r#""none""#), Rolls,
         "Descriptors that the worker may have open at once; \"none\" for as many as the server may. \
-         None by default, like the next ones but the third: what a worker needs differs from kind to kind.";
+         None by default, like the limits below but the core dump: what a worker needs differs from kind to kind.";
     MAX_PROCESSES: Kind.max_processes = Value(r#""none""#), Rolls,
         "Processes and threads that the worker's user may have at once; \"none\" for no other bound \
          than the server's. The kernel counts all that the user runs on this machine, so give the kind \
