@@ -16,7 +16,7 @@ use super::{
     launch::LaunchFailure,
     output::Drains,
     process::Process,
-    running::{Running, Why},
+    running::{LettingGo, Running, Why},
     socket::PrivateDir,
     usage,
     vitals::Expectations,
@@ -83,7 +83,11 @@ impl Driver {
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         log_end(&certificate);
         if let Some(running) = self.running.take() {
-            let conclusion = conclude_by_end(&running, &certificate, rung);
+            // A last word that waited for slow readers was said before the end, and counts.
+            let conclusion = match running.verdict {
+                Some(verdict) => Running::conclusion(running.letting_go, verdict),
+                None => conclude_by_end(running.letting_go.as_ref(), &certificate, rung),
+            };
             let worker = self.worker.clone();
             self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.span).await;
         }
@@ -146,8 +150,8 @@ impl Driver {
 }
 
 /// What a worker's end means for the query it was running.
-fn conclude_by_end(running: &Running, certificate: &Arc<Certificate>, rung: Rung) -> Conclusion {
-    match running.letting_go.as_ref().map(|letting_go| &letting_go.why) {
+fn conclude_by_end(letting_go: Option<&LettingGo>, certificate: &Arc<Certificate>, rung: Rung) -> Conclusion {
+    match letting_go.map(|letting_go| &letting_go.why) {
         Some(Why::Cancel(reason)) => Conclusion::Cancelled { reason: reason.clone(), rung },
         Some(Why::Timeout(limit)) => {
             Conclusion::TimedOut { limit: *limit, rung, certificate: Some(certificate.clone()) }

@@ -8,7 +8,7 @@ use crate::harness::{Gate, Server, eventually, eventually_async, fake_kind, quer
 const MIB: usize = 1 << 20;
 
 fn reserved(server: &Server) -> usize {
-    server.metric("remuda_memory_reserved_bytes") as usize / MIB
+    server.metric_sum("remuda_memory_reserved_bytes") as usize / MIB
 }
 
 fn of_kind(kind: &str, about: Query) -> Query {

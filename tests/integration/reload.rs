@@ -63,7 +63,7 @@ async fn rolls_under_load(pool: &str, reload: impl FnOnce(&Server)) {
     }
     let answers = load.stop().await;
     assert!(answers.iter().flatten().any(|result| version_of(result) == "old"), "it began before the reload");
-    let failed = server.metric(r#"remuda_query_results_total{kind="k",outcome="error"}"#);
+    let failed = server.metric(r#"remuda_query_results_total{kind="k",outcome="error",type="none"}"#);
     assert!(failed.abs() < f64::EPSILON, "{failed} queries failed");
     assert_eq!(server.stop_cleanly().code(), Some(0));
 }

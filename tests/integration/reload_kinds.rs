@@ -58,7 +58,10 @@ async fn a_new_kind_is_started_and_serves() {
     assert_eq!(client.execute(of_kind("b", &json!(1))).await.result(), json!({"echo": 1}));
     let by_type = Query { r#type: "b-work".to_owned(), ..query(&json!(2)) };
     assert_eq!(client.execute(by_type).await.result(), json!({"echo": 2}));
-    assert!(server.metric(r#"remuda_query_results_total{kind="b",outcome="complete"}"#) >= 2.0);
+    for query_type in ["none", "b-work"] {
+        let series = format!(r#"remuda_query_results_total{{kind="b",outcome="complete",type="{query_type}"}}"#);
+        assert_eq!(server.metric(&series) as u32, 1, "{query_type}");
+    }
     assert_eq!(client.workers().await[0].worker_id, 1, "the other kind is as it was");
 }
 
@@ -145,8 +148,8 @@ async fn a_command_that_does_not_start_leaves_the_old_workers_in_service() {
     assert!(reason_of(&watcher.next().await.unwrap()).contains("the configuration changed"), "the circuit is closed");
     only_new_workers(&client, 2, last.max(2)).await;
     load.stop().await;
-    let failed = server.metric(r#"remuda_query_results_total{kind="k",outcome="error"}"#)
-        + server.metric(r#"remuda_query_results_total{kind="k",outcome="rejected"}"#);
+    let failed = server.metric(r#"remuda_query_results_total{kind="k",outcome="error",type="none"}"#)
+        + server.metric(r#"remuda_query_results_total{kind="k",outcome="rejected",type="none"}"#);
     assert!(failed.abs() < f64::EPSILON, "{failed} queries failed");
 }
 

@@ -175,6 +175,15 @@ impl Server {
         line.unwrap_or_else(|| panic!("no series {series} in:\n{text}")).parse().unwrap()
     }
 
+    /// The values of all series of a metric together.
+    pub(crate) fn metric_sum(&self, name: &str) -> f64 {
+        let (_, text) = self.get("/metrics");
+        let series = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        let values: Vec<f64> = series.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+        assert!(!values.is_empty(), "no series of {name} in:\n{text}");
+        values.iter().sum()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         send_signal(self.pid(), signal);
     }
