@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::runtime;
 use tracing::info;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -30,6 +31,8 @@ use crate::{
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
+    // What the server knows, such as its environment, is no business of a worker that runs as the same user.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Failure::system)?;
     let overrides = Overrides { listen: args.listen, http: args.http };
     let (config, origin) = config::load(args.place.clone(), &overrides)?;
     let reloader = config::reloader(args.place, overrides);

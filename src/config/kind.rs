@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use super::choice::{AFFINITIES, BALANCES, TRANSPORTS};
+use super::confinement;
 use super::error::Place;
 use super::keys::{Key, kind as keys};
 use super::model::{Affinity, KindConfig};
@@ -14,7 +15,7 @@ use super::sections::{Input, MEMORY_SIZES, MESSAGE_SIZES, MOST_RECORDS, MOST_THI
 use super::suggest::{quote, segment};
 use super::tree::Node;
 use super::values::{
-    ANY_DURATION, HALVABLE_DURATION, SOME_DURATION, argument, boolean, count, duration, or_none, path, positive,
+    ANY_DURATION, HALVABLE_DURATION, SOME_DURATION, argument, boolean, count, duration, group, or_none, positive,
     show_duration, show_size, size, text, user, variable_name,
 };
 
@@ -85,10 +86,12 @@ pub(super) fn read(mut section: SectionReader<'_>, name: &str, input: &Input<'_>
         scale_up_step: section.read(&keys::SCALE_UP_STEP, positive(MOST_THINGS)).value,
         scale_down_after: section.read(&keys::SCALE_DOWN_AFTER, duration(SOME_DURATION)).value,
         scale_down_step: section.read(&keys::SCALE_DOWN_STEP, positive(MOST_THINGS)).value,
-        dir: section.read_optional(&keys::DIR, path(input.base)).value,
+        dir: section.read_optional(&keys::DIR, |node| confinement::work_dir(input, node)).value,
         env: section.read_strings(&keys::ENV, variable_name, argument),
         pass_env: values(section.read_list(&keys::PASS_ENV, passed_name).value),
         user: section.read_optional(&keys::USER, user).value,
+        group: section.read_optional(&keys::GROUP, group).value,
+        confinement: confinement::read(&mut section, input),
         transport: section.read(&keys::TRANSPORT, |node| TRANSPORTS.parse(node)).value,
         start_timeout: start_timeout.value,
         connect_timeout: connect_timeout.value,

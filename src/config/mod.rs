@@ -11,6 +11,7 @@
 mod budget;
 mod changes;
 mod choice;
+mod confinement;
 mod doors;
 mod environment;
 mod error;
@@ -36,6 +37,7 @@ mod values;
 mod tests;
 
 pub use changes::{Change, Changes, Effect, changes};
+pub use confinement::{Confinement, WorkDir};
 pub use environment::worker_environment;
 pub use error::{ConfigErrors, Mistake, Place};
 pub use example::example;

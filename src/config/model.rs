@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::confinement::{Confinement, WorkDir};
+
 /// The server's variables that every worker gets. Nothing else of the server's environment reaches
 /// a worker unless `pass_env` names it, because the server's environment tends to hold secrets.
 pub const BASE_ENVIRONMENT: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
@@ -170,11 +172,13 @@ pub struct KindConfig {
     pub scale_up_step: NonZeroUsize,
     pub scale_down_after: Duration,
     pub scale_down_step: NonZeroUsize,
-    /// Absolute; `None` for the server's own working directory.
-    pub dir: Option<PathBuf>,
+    /// `None` for the server's own working directory.
+    pub dir: Option<WorkDir>,
     pub env: BTreeMap<String, String>,
     pub pass_env: Vec<String>,
     pub user: Option<String>,
+    pub group: Option<String>,
+    pub confinement: Confinement,
     pub transport: Transport,
     pub start_timeout: Duration,
     /// At most `start_timeout`.

@@ -61,6 +61,8 @@ pub enum Problem {
     OtherWord { text: String, write: &'static str },
     #[error("{text} is not a Unix user name")]
     NotAUser { text: String },
+    #[error("{text} is not a Unix group name")]
+    NotAGroup { text: String },
     #[error("{text} is not a variable's name: it must not be empty or hold `=` or a NUL character")]
     NotAVariableName { text: String },
 
@@ -70,6 +72,8 @@ pub enum Problem {
     Nul,
     #[error("must be from {least} to {most}, but is {got}")]
     OutOfRange { least: String, most: String, got: String },
+    #[error("must be whole seconds")]
+    NotWholeSeconds,
     #[error("{text} is {bytes} bytes long; at most {most} are allowed")]
     TooLong { text: String, bytes: usize, most: usize },
     #[error("lists {got}; at most {most} are allowed")]
@@ -91,6 +95,8 @@ pub enum Problem {
     UnservedType { served: String },
     #[error("has no effect while `strategy` is \"reject\": write strategy = \"retry\", or remove `attempts`")]
     UnusedAttempts,
+    #[error("must be true with Landlock: remove it, or `landlock_read` and `landlock_write`")]
+    LandlockPrivileges,
     #[error("is \"{text}\", but a keyed kind is always \"strict\": remove `affinity`, or `keyed`")]
     KeyedAffinity { text: &'static str },
     #[error("the kinds' `min` add up to {sum} ({parts}), more than pool.max_workers, which is {limit}")]

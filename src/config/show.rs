@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::choice::{AFFINITIES, BALANCES, EVICTIONS, OVERFLOWS, STRATEGIES, Strategy, TRANSPORTS};
+use super::confinement::{self, PRIVATE, WorkDir};
 use super::keys::{self, Fallback, Key};
 use super::model::{
     Config, DeadLettersConfig, KindConfig, PoolConfig, QueueConfig, Recovery, ResultsConfig, RetryConfig, ServerConfig,
@@ -164,16 +165,17 @@ pub(super) fn written_kind(config: &KindConfig) -> Vec<Entry> {
     use keys::kind as keys;
     let env = config.env.clone().into_iter();
     let env = env.map(|(name, value)| (name, value.into())).collect();
-    vec![
+    let mut entries = vec![
         set(&keys::COMMAND, strings(&config.command)),
         set(&keys::TYPES, strings(&config.types)),
         set(&keys::CAPABILITIES, strings(&config.capabilities)),
         set(&keys::MIN, count(config.min)),
         set(&keys::MAX, count(config.max)),
-        (&keys::DIR, path(config.dir.as_deref())),
+        (&keys::DIR, config.dir.as_ref().map(work_dir)),
         set(&keys::ENV, toml::Value::Table(env).to_string()),
         set(&keys::PASS_ENV, strings(&config.pass_env)),
         (&keys::USER, config.user.as_deref().map(string)),
+        (&keys::GROUP, config.group.as_deref().map(string)),
         set(&keys::TRANSPORT, string(TRANSPORTS.word(config.transport))),
         set(&keys::KEYED, config.keyed.to_string()),
         set(&keys::AFFINITY, string(AFFINITIES.word(config.affinity))),
@@ -204,10 +206,12 @@ pub(super) fn written_kind(config: &KindConfig) -> Vec<Entry> {
         set(&keys::HEARTBEAT_WARNING, duration(config.heartbeat_warning)),
         set(&keys::HEARTBEAT_TIMEOUT, duration(config.heartbeat_timeout)),
         set(&keys::PING_INTERVAL, duration(config.ping_interval)),
-    ]
+    ];
+    entries.extend(confinement::written(&config.confinement));
+    entries
 }
 
-fn set(key: &'static Key, value: String) -> Entry {
+pub(super) fn set(key: &'static Key, value: String) -> Entry {
     (key, Some(value))
 }
 
@@ -235,25 +239,32 @@ pub(super) fn strings<T: AsRef<str>>(items: &[T]) -> String {
     toml::Value::Array(items.collect()).to_string()
 }
 
+fn work_dir(dir: &WorkDir) -> String {
+    match dir {
+        WorkDir::At(path) => string(path.to_string_lossy()),
+        WorkDir::Private => string(PRIVATE),
+    }
+}
+
 fn path(path: Option<&Path>) -> Option<String> {
     path.map(|path| string(path.to_string_lossy()))
 }
 
-fn duration(duration: Duration) -> String {
+pub(super) fn duration(duration: Duration) -> String {
     string(show_duration(duration))
 }
 
 /// A value in TOML, or the word for none.
-fn or_word(word: &str, value: Option<String>) -> String {
+pub(super) fn or_word(word: &str, value: Option<String>) -> String {
     value.unwrap_or_else(|| string(word))
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     string(show_size(bytes))
 }
 
 /// Five digits and more are grouped by three.
-fn count(number: impl Display) -> String {
+pub(super) fn count(number: impl Display) -> String {
     let digits = number.to_string();
     if digits.len() < 5 {
         return digits;

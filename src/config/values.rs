@@ -232,12 +232,19 @@ pub(super) fn path(base: &Path) -> impl Fn(&Node) -> Result<PathBuf, Problem> {
 /// The form of a user's name; whether there is such a user is for the launcher to find out.
 pub(super) fn user(node: &Node) -> Result<String, Problem> {
     let name = string(node, "a Unix user name")?;
+    if is_account(name) { Ok(name.to_owned()) } else { Err(Problem::NotAUser { text: quote(name) }) }
+}
+
+/// The same of a group.
+pub(super) fn group(node: &Node) -> Result<String, Problem> {
+    let name = string(node, "a Unix group name")?;
+    if is_account(name) { Ok(name.to_owned()) } else { Err(Problem::NotAGroup { text: quote(name) }) }
+}
+
+fn is_account(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if starts_well && name.len() <= 32 && name.chars().all(allowed) {
-        return Ok(name.to_owned());
-    }
-    Err(Problem::NotAUser { text: quote(name) })
+    starts_well && name.len() <= 32 && name.chars().all(allowed)
 }
 
 /// The name of a variable that a worker may be given.

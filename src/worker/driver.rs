@@ -17,6 +17,7 @@ use super::{
     output::Drains,
     process::Process,
     running::{LettingGo, Running, Why},
+    socket::PrivateDir,
     usage,
     vitals::Expectations,
 };
@@ -39,6 +40,8 @@ pub(super) struct Driver {
     pub connection: Option<Connection>,
     pub drains: Drains,
     pub running: Option<Running>,
+    /// Its working directory, if that is its own.
+    pub private: Option<PrivateDir>,
     /// To be compared with at the end.
     oom_kills_before: Option<u64>,
 }
@@ -64,6 +67,7 @@ impl Driver {
             connection: None,
             drains: Drains::new(),
             running: None,
+            private: None,
             oom_kills_before: usage::oom_kills(),
         }
     }
@@ -86,6 +90,9 @@ impl Driver {
             };
             let worker = self.worker.clone();
             self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.span).await;
+        }
+        if let Some(private) = self.private.take() {
+            private.remove().await;
         }
         self.worker.forget_task();
         let _ = self.worker.step_to(WorkerState::Dead, "reaped", None);

@@ -65,6 +65,19 @@ pub(super) enum StartFailure {
         "could not be started: cannot become its user: {message}; check the kind's user and that the server runs as root"
     )]
     User { message: String },
+    #[error(
+        "could not be started: cannot enter its group: {message}; check the kind's group and that the server runs as root"
+    )]
+    Group { message: String },
+    #[error("could not be started: cannot limit it: {message}; check the kind's limits")]
+    Limits { message: String },
+    #[error("could not be started: cannot confine it with Landlock: {message}")]
+    Landlock { message: String },
+    #[error(
+        "could not be started: {program:?} must not be executed ({message}); with Landlock, the program, its \
+         interpreter and its libraries must be in what the kind's landlock_read lists"
+    )]
+    Confined { program: String, message: String },
     #[error("could not be started: {message}")]
     Setup { message: String },
     #[error("{exit} before it {}", .before.words())]
@@ -100,7 +113,13 @@ impl StartFailure {
             (Stage::Execute, _) => Self::NotExecutable { program, message },
             (Stage::Directory, _) => Self::Directory { message },
             (Stage::User, _) => Self::User { message },
-            (Stage::Plan | Stage::Parent | Stage::Descriptors, _) => Self::Setup { message },
+            (Stage::Group, _) => Self::Group { message },
+            (Stage::Limits, _) => Self::Limits { message },
+            (Stage::Landlock, _) => Self::Landlock { message },
+            (Stage::Confined, _) => Self::Confined { program, message },
+            (Stage::Plan | Stage::Parent | Stage::Session | Stage::Descriptors | Stage::Privileges, _) => {
+                Self::Setup { message }
+            }
         }
     }
 }

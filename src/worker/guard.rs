@@ -8,13 +8,16 @@ use std::{
     collections::BTreeSet,
     io::{self, BufRead, PipeWriter, Write},
     path::Path,
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Command, ExitCode, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group, setsid};
+use rustix::process::{DumpableBehavior, Pid, Signal, kill_process_group, set_dumpable_behavior, setsid};
+
+use super::orphans::{Children, OwnChild};
 
 /// The first argument that turns our binary into the guardian.
 pub const GUARD_ARGUMENT: &str = "__guard";
@@ -26,7 +29,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Guardian {
     lines: Mutex<Option<PipeWriter>>,
-    child: Mutex<Child>,
+    child: Mutex<OwnChild>,
 }
 
 /// Runs the guardian until its stdin ends.
@@ -35,6 +38,8 @@ pub fn guard() -> ExitCode {
     // A signal to the server's whole group, such as Ctrl-C in a terminal, must not reach us: the server has use for us
     // until its last worker is gone.
     let _ = setsid();
+    // Nor must a worker of the same user get hold of us.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     for group in left_over(io::stdin().lock()) {
         if let Some(group) = Pid::from_raw(group) {
             let _ = kill_process_group(group, Signal::KILL);
@@ -59,12 +64,12 @@ fn left_over(lines: impl BufRead) -> BTreeSet<i32> {
 }
 
 impl Guardian {
-    pub(super) fn start(binary: &Path) -> io::Result<Self> {
+    pub(super) fn start(binary: &Path, children: &Arc<Children>) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let mut command = Command::new(binary);
         command.arg(GUARD_ARGUMENT).env_clear().current_dir("/");
         command.stdin(reader).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { child: Mutex::new(command.spawn()?), lines: Mutex::new(Some(writer)) })
+        Ok(Self { child: Mutex::new(children.start(&mut command)?), lines: Mutex::new(Some(writer)) })
     }
 
     pub(super) fn watch(&self, group: u32) {
@@ -87,7 +92,7 @@ impl Drop for Guardian {
     fn drop(&mut self) {
         // The end of its stdin is what it waits for; it then ends at once, unless someone has stopped it.
         *self.lines.lock() = None;
-        let mut child = self.child.lock();
+        let child = &mut self.child.lock().child;
         let deadline = Instant::now() + LAST_WAIT;
         while matches!(child.try_wait(), Ok(None)) {
             if Instant::now() >= deadline {

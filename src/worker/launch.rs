@@ -4,17 +4,21 @@
 //! code in the child. So it starts this launcher, which sets the child up and then executes the command in its place.
 
 use std::{
-    ffi::CString,
     fs, io,
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
 };
 
-use nix::unistd::{Gid, Uid, User};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
 
-use super::descriptors::close_inherited_on_exec;
+use crate::config::Confinement;
+
+use super::{
+    confine::{self, Surroundings},
+    descriptors::close_inherited_on_exec,
+    identity,
+};
 
 /// The first argument that turns our binary into the launcher.
 pub const LAUNCH_ARGUMENT: &str = "__launch";
@@ -29,7 +33,11 @@ pub(super) struct LaunchPlan {
     /// The server's process id. If it is not our parent any more, the server died: nobody wants the worker.
     pub parent: i32,
     pub directory: Option<String>,
+    /// Whether the directory is this worker's alone.
+    pub private: bool,
     pub user: Option<String>,
+    pub group: Option<String>,
+    pub confinement: Confinement,
     pub command: Vec<String>,
 }
 
@@ -48,8 +56,15 @@ pub(super) enum Stage {
     Parent,
     Directory,
     User,
+    Group,
+    Session,
     Descriptors,
+    Limits,
+    Privileges,
+    Landlock,
     Execute,
+    /// Landlock is why it could not be executed, as likely as not.
+    Confined,
     Interpreter,
 }
 
@@ -73,20 +88,38 @@ fn attempt(plan: Option<String>) -> Result<std::convert::Infallible, LaunchFailu
     let plan: LaunchPlan =
         serde_json::from_str(&plan).map_err(|error| LaunchFailure::said(Stage::Plan, &error.to_string()))?;
     close_inherited_on_exec().map_err(|error| LaunchFailure::io(Stage::Descriptors, &error))?;
-    if let Some(user) = &plan.user {
-        become_user(user)?;
-    }
+    // A session has no terminal at first, and nobody from outside can join a process group in it.
+    setsid().map_err(|error| LaunchFailure::io(Stage::Session, &error.into()))?;
+    confine::limit(&plan.confinement)?;
+    identity::take_on(plan.user.as_deref(), plan.group.as_deref())?;
     // After the change of user, which clears it.
     die_with_parent(plan.parent)?;
     if let Some(directory) = &plan.directory {
         std::env::set_current_dir(directory).map_err(|error| LaunchFailure::io(Stage::Directory, &error))?;
     }
+    confine::renounce(&plan.confinement)?;
     let (program, arguments) =
         plan.command.split_first().ok_or_else(|| LaunchFailure::said(Stage::Plan, "the command is empty"))?;
+    let around = Surroundings {
+        program: program.contains('/').then_some(program),
+        directory: plan.directory.as_deref(),
+        private: plan.private,
+    };
+    confine::shut_in(&plan.confinement, &around)?;
+    Err(execute(program, arguments, &plan.confinement))
+}
+
+/// Comes back only with the reason why the command was not executed.
+fn execute(program: &str, arguments: &[String], confinement: &Confinement) -> LaunchFailure {
     let error = Command::new(program).args(arguments).exec();
     // The kernel says "no such file" of a script that is there, too, if its interpreter is not.
     let script = error.kind() == io::ErrorKind::NotFound && program.contains('/') && fs::metadata(program).is_ok();
-    Err(LaunchFailure::io(if script { Stage::Interpreter } else { Stage::Execute }, &error))
+    let stage = match error.kind() {
+        _ if script => Stage::Interpreter,
+        io::ErrorKind::PermissionDenied if confinement.wants_landlock() => Stage::Confined,
+        _ => Stage::Execute,
+    };
+    LaunchFailure::io(stage, &error)
 }
 
 /// Asks the kernel to kill us when the server's spawning thread ends, and checks that it has not ended already.
@@ -100,26 +133,12 @@ fn die_with_parent(parent: i32) -> Result<(), LaunchFailure> {
     }
 }
 
-fn become_user(name: &str) -> Result<(), LaunchFailure> {
-    let fail = |errno: nix::errno::Errno| LaunchFailure::io(Stage::User, &io::Error::from(errno));
-    let user = User::from_name(name)
-        .map_err(fail)?
-        .ok_or_else(|| LaunchFailure::said(Stage::User, &format!("there is no user {name:?} on this machine")))?;
-    if user.uid == Uid::effective() && user.gid == Gid::effective() {
-        return Ok(());
-    }
-    let c_name = CString::new(name).map_err(|error| LaunchFailure::said(Stage::User, &error.to_string()))?;
-    nix::unistd::initgroups(&c_name, user.gid).map_err(fail)?;
-    nix::unistd::setgid(user.gid).map_err(fail)?;
-    nix::unistd::setuid(user.uid).map_err(fail)
-}
-
 impl LaunchFailure {
-    fn io(stage: Stage, error: &io::Error) -> Self {
+    pub(super) fn io(stage: Stage, error: &io::Error) -> Self {
         Self { stage, errno: error.raw_os_error(), message: error.to_string() }
     }
 
-    fn said(stage: Stage, message: &str) -> Self {
+    pub(super) fn said(stage: Stage, message: &str) -> Self {
         Self { stage, errno: None, message: message.to_owned() }
     }
 

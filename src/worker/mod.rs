@@ -1,17 +1,20 @@
 //! One worker: its process, its connection, its state, and the record of its end.
 
+mod confine;
 mod connection;
 mod descriptors;
 mod driver;
 mod end;
 mod facts;
 mod guard;
+mod identity;
 mod launch;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 pub(crate) mod model_check;
 #[cfg(test)]
 mod on_paper;
+mod orphans;
 mod outbox;
 mod output;
 mod pool_worker;

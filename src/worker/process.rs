@@ -2,18 +2,15 @@
 
 use std::{
     io,
-    os::{
-        fd::OwnedFd,
-        unix::{net::UnixStream as StdUnixStream, process::CommandExt},
-    },
+    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::Arc,
     thread,
     time::Duration,
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use tokio::{
     io::unix::AsyncFd,
     net::unix::pipe,
@@ -21,12 +18,13 @@ use tokio::{
     time::timeout,
 };
 
-use crate::model::Exit;
+use crate::{config::Confinement, model::Exit};
 
 use super::{
     descriptors,
     guard::Guardian,
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
+    orphans::{Children, OwnChild},
     usage::Reading,
 };
 
@@ -44,7 +42,7 @@ pub struct Spawner {
 
 struct Request {
     command: Command,
-    reply: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<OwnChild>>,
 }
 
 /// What a process is started with.
@@ -52,7 +50,11 @@ struct Request {
 pub(super) struct Start {
     pub command: Vec<String>,
     pub directory: Option<String>,
+    /// Whether the directory is this worker's alone.
+    pub private: bool,
     pub user: Option<String>,
+    pub group: Option<String>,
+    pub confinement: Confinement,
     pub environment: Vec<(String, String)>,
     /// The worker's end of the connection, if it is to be its stdin and stdout.
     pub stdio: Option<StdUnixStream>,
@@ -62,7 +64,7 @@ pub(super) struct Start {
 #[derive(Debug)]
 pub(super) struct Process {
     /// `None` once it is reaped.
-    child: Option<Child>,
+    child: Option<OwnChild>,
     pid: Pid,
     exit_watch: AsyncFd<OwnedFd>,
     guardian: Arc<Guardian>,
@@ -79,16 +81,17 @@ impl Spawner {
     /// `launcher` is our own binary.
     pub fn new(launcher: PathBuf) -> io::Result<Self> {
         let (requests, mut inbox) = mpsc::channel::<Request>(64);
+        let children = Children::new()?;
+        let guardian = Arc::new(Guardian::start(&launcher, &children)?);
         thread::Builder::new().name("remuda-spawn".to_owned()).spawn(move || {
             while let Some(Request { mut command, reply }) = inbox.blocking_recv() {
-                if let Err(Ok(mut orphan)) = reply.send(command.spawn()) {
+                if let Err(Ok(mut orphan)) = reply.send(children.start(&mut command)) {
                     // Nobody waits for it any more.
-                    let _ = orphan.kill();
-                    let _ = orphan.wait();
+                    let _ = orphan.child.kill();
+                    let _ = orphan.child.wait();
                 }
             }
         })?;
-        let guardian = Arc::new(Guardian::start(&launcher)?);
         Ok(Self { requests, launcher, guardian })
     }
 
@@ -104,13 +107,16 @@ impl Spawner {
         let plan = LaunchPlan {
             parent: rustix::process::getpid().as_raw_pid(),
             directory: start.directory,
+            private: start.private,
             user: start.user,
+            group: start.group,
+            confinement: start.confinement,
             command: start.command,
         };
         let mut command = Command::new(&self.launcher);
         command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&plan)?);
         command.env_clear().envs(start.environment);
-        command.process_group(0).stderr(Stdio::piped());
+        command.stderr(Stdio::piped());
         match start.stdio {
             Some(stream) => {
                 command.stdin(OwnedFd::from(stream.try_clone()?)).stdout(OwnedFd::from(stream));
@@ -124,21 +130,22 @@ impl Spawner {
 }
 
 impl Process {
-    fn adopt(mut child: Child, guardian: Arc<Guardian>) -> io::Result<(Self, Pipes)> {
+    fn adopt(mut own: OwnChild, guardian: Arc<Guardian>) -> io::Result<(Self, Pipes)> {
+        let child = &mut own.child;
         let stdout = child.stdout.take().map(OwnedFd::from);
         let stderr = child.stderr.take().map(OwnedFd::from);
-        let pid = Pid::from_child(&child);
+        let pid = Pid::from_child(child);
         let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(descriptors::watch);
         let exit_watch = match watch {
             Ok(watch) => watch,
             Err(error) => {
-                let _ = kill_process_group(pid, Signal::KILL);
+                signal_all(pid, Signal::KILL);
                 let _ = child.wait();
                 return Err(error);
             }
         };
         guardian.watch(child.id());
-        let process = Self { child: Some(child), pid, exit_watch, guardian };
+        let process = Self { child: Some(own), pid, exit_watch, guardian };
         let pipes = Pipes {
             stdout: stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
             stderr: stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
@@ -165,15 +172,14 @@ impl Process {
 
     /// Asks the whole group to end.
     pub(super) fn terminate(&self) {
-        // Fails only if nobody is left to be asked.
-        let _ = kill_process_group(self.pid, Signal::TERM);
+        signal_all(self.pid, Signal::TERM);
     }
 
     /// Ends the whole group and reaps the process.
     pub(super) async fn kill_and_reap(&mut self) -> Exit {
-        let Some(child) = &mut self.child else { return Exit::Unknown };
+        let Some(OwnChild { child, .. }) = &mut self.child else { return Exit::Unknown };
         // The process is not reaped yet, so the group's id cannot belong to anyone else.
-        let _ = kill_process_group(self.pid, Signal::KILL);
+        signal_all(self.pid, Signal::KILL);
         if timeout(KILL_WAIT, self.exit_watch.readable()).await.is_err() {
             return Exit::Unknown;
         }
@@ -192,11 +198,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = kill_process_group(self.pid, Signal::KILL);
-            self.guardian.release(child.id());
+        if let Some(own) = self.child.take() {
+            signal_all(self.pid, Signal::KILL);
+            self.guardian.release(own.child.id());
             // Only a panic or an unkillable process leads here; the wait may block, so it gets a thread.
-            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || child.wait());
+            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || own.wait());
         }
+    }
+}
+
+/// Signals a worker's whole group. In its first moments, before the launcher has made it the leader of one, there is
+/// only the process itself. Fails only if nobody is left to be signalled.
+fn signal_all(leader: Pid, signal: Signal) {
+    if kill_process_group(leader, signal).is_err() && kill_process(leader, signal).is_ok() {
+        // It may have become the leader in between, and have company already.
+        let _ = kill_process_group(leader, signal);
     }
 }

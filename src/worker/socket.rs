@@ -3,16 +3,24 @@
 use std::{
     fs::{self, DirBuilder, DirEntry, File},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use nix::unistd::{Uid, User};
-use tokio::net::UnixListener;
+use nix::unistd::Uid;
+use tokio::{net::UnixListener, time::timeout};
+use tracing::warn;
 
 use crate::model::WorkerId;
 
+use super::identity::Owner;
+
 const PREFIX: &str = "remuda-";
+/// A worker's private directory is called so, and then by the worker's number.
+const PRIVATE_PREFIX: char = 'w';
+/// How long the end of a worker waits for its private directory to be removed.
+const REMOVE_WAIT: Duration = Duration::from_secs(5);
 /// Held locked for as long as the server lives, so that a later one can tell a leftover from a live directory.
 const LOCK: &str = "lock";
 const NEW_LOCK: &str = "lock.new";
@@ -45,21 +53,46 @@ impl SocketDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Makes the socket for one worker. If the worker runs as another user, that user gets the worker's own
-    /// directory, and everyone may pass through ours without being able to look into it.
-    pub(super) fn listen(&self, worker: WorkerId, user: Option<&str>) -> io::Result<WorkerSocket> {
+    /// Makes the socket for one worker, which nobody but the worker's user can connect to. The directory around it
+    /// stays ours, so that nobody can put something else in its place.
+    pub(super) fn listen(&self, worker: WorkerId, owner: Owner) -> io::Result<WorkerSocket> {
         let directory = WorkerDir(self.path.join(worker.to_string()));
         DirBuilder::new().mode(0o700).create(&directory.0)?;
-        if let Some(user) = user.and_then(|name| User::from_name(name).ok().flatten()) {
-            fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711))?;
-            chown(&directory.0, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
-        }
         let path = directory.0.join("s");
         let listener = UnixListener::bind(&path)?;
-        // The directory is what keeps others out; the worker's user must be able to connect.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        if owner.is_another_user() {
+            lchown(&path, owner.user, owner.group).map_err(|error| cannot_give("socket", &error))?;
+            self.let_through(&directory.0)?;
+        }
         Ok(WorkerSocket { _directory: directory, path, listener })
     }
+
+    /// Makes an empty directory that only the worker's user can enter.
+    pub(super) fn private(&self, worker: WorkerId, owner: Owner) -> io::Result<PrivateDir> {
+        let directory = PrivateDir(WorkerDir(self.path.join(format!("{PRIVATE_PREFIX}{worker}"))));
+        DirBuilder::new().mode(0o700).create(directory.path())?;
+        if owner != Owner::default() {
+            lchown(directory.path(), owner.user, owner.group).map_err(|error| cannot_give("directory", &error))?;
+        }
+        if owner.is_another_user() {
+            self.let_through(&self.path)?;
+        }
+        Ok(directory)
+    }
+
+    /// Lets everyone pass through a directory, and ours around it, without being able to look into it.
+    fn let_through(&self, directory: &Path) -> io::Result<()> {
+        for path in [&self.path, directory] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o711))?;
+        }
+        Ok(())
+    }
+}
+
+fn cannot_give(what: &str, error: &io::Error) -> io::Error {
+    let message = format!("cannot give its {what} to its user: {error}; check that the server runs as root");
+    io::Error::new(error.kind(), message)
 }
 
 impl Drop for SocketDir {
@@ -68,13 +101,34 @@ impl Drop for SocketDir {
     }
 }
 
-/// One worker's own directory, removed with the last that needs it.
+/// One worker's own directory, removed when nobody needs it any more.
 #[derive(Debug)]
 struct WorkerDir(PathBuf);
 
 impl Drop for WorkerDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if let Err(error) = fs::remove_dir_all(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(path = %self.0.display(), %error, "cannot remove a worker's directory");
+        }
+    }
+}
+
+/// Where one worker works, removed with all that the worker has left there.
+#[derive(Debug)]
+pub(super) struct PrivateDir(WorkerDir);
+
+impl PrivateDir {
+    pub(super) fn path(&self) -> &Path {
+        &self.0.0
+    }
+
+    /// Removes it without holding anyone up: a worker may have left much behind.
+    pub(super) async fn remove(self) {
+        let removal = tokio::task::spawn_blocking(move || drop(self));
+        // What takes longer goes on by itself.
+        let _ = timeout(REMOVE_WAIT, removal).await;
     }
 }
 
@@ -98,7 +152,7 @@ fn is_left_over(entry: &DirEntry) -> io::Result<bool> {
     }
     for inside in fs::read_dir(entry.path())? {
         let name = inside?.file_name();
-        let expected = name.to_str().is_some_and(|name| name == LOCK || name.parse::<u64>().is_ok());
+        let expected = name.to_str().is_some_and(|name| name == LOCK || is_workers(name));
         if !expected {
             return Ok(false);
         }
@@ -106,6 +160,11 @@ fn is_left_over(entry: &DirEntry) -> io::Result<bool> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let lock = File::options().read(true).custom_flags(flags).open(entry.path().join(LOCK))?;
     Ok(lock.metadata()?.is_file() && lock.try_lock().is_ok())
+}
+
+/// Whether this is the name of a worker's socket directory or private directory.
+fn is_workers(name: &str) -> bool {
+    name.strip_prefix(PRIVATE_PREFIX).unwrap_or(name).parse::<u64>().is_ok()
 }
 
 fn is_suffix(text: &str) -> bool {
@@ -121,10 +180,15 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let dir = SocketDir::create(base.path()).unwrap();
         assert_eq!(fs::metadata(&dir.path).unwrap().permissions().mode() & 0o777, 0o700);
-        let socket = dir.listen(WorkerId(1), None).unwrap();
-        assert!(socket.path.exists());
+        let socket = dir.listen(WorkerId(1), Owner::default()).unwrap();
+        assert_eq!(fs::metadata(&socket.path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
         assert!(!dir.path.join("1").exists());
+        let private = dir.private(WorkerId(1), Owner::default()).unwrap();
+        assert_eq!(fs::metadata(private.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(private.path().join("left"), "behind").unwrap();
+        private.remove().await;
+        assert!(!dir.path.join("w1").exists());
         drop(dir);
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
     }
@@ -135,6 +199,8 @@ mod tests {
         let leftover = base.path().join("remuda-0123abcd");
         fs::create_dir(&leftover).unwrap();
         File::create(leftover.join(LOCK)).unwrap();
+        fs::create_dir_all(leftover.join("w7/precious no more")).unwrap();
+        fs::create_dir(leftover.join("7")).unwrap();
         let others = ["remuda-project", "remuda-89abcdef"].map(|name| base.path().join(name));
         for other in &others {
             fs::create_dir(other).unwrap();

@@ -9,7 +9,7 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
-    config::Transport,
+    config::{Transport, WorkDir},
     model::DeathCause,
     protocol::{PROTOCOL_VERSION, ProtocolError, WorkerFrame},
     state::{ConnectionState, WorkerState},
@@ -20,6 +20,7 @@ use super::{
     connection::{Connection, Fill},
     driver::Driver,
     end::{End, Farewell, Milestone, StartFailure},
+    identity::Owner,
     outbox::Outbox,
     output::Channel,
     process::{Pipes, Process, Start},
@@ -55,9 +56,10 @@ impl Driver {
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
         environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
         environment.extend(self.worker.key().map(|key| ("REMUDA_KEY".to_owned(), key.to_string())));
+        let owner = Owner::find(kind.user.as_deref(), kind.group.as_deref());
         let (door, stdio) = match kind.transport {
             Transport::Socket => {
-                let socket = self.surroundings.sockets.listen(self.worker.id, kind.user.as_deref())?;
+                let socket = self.surroundings.sockets.listen(self.worker.id, owner)?;
                 environment.push(("REMUDA_SOCKET".to_owned(), socket.path.display().to_string()));
                 (Door::Socket(socket), None)
             }
@@ -66,10 +68,18 @@ impl Driver {
                 (Door::Stdio(ours), Some(theirs))
             }
         };
+        let directory = match &kind.dir {
+            None => None,
+            Some(WorkDir::At(path)) => Some(path.display().to_string()),
+            Some(WorkDir::Private) => Some(self.make_private(owner, &mut environment)?),
+        };
         let start = Start {
             command: kind.command.clone(),
-            directory: kind.dir.as_ref().map(|dir| dir.display().to_string()),
+            directory,
+            private: self.private.is_some(),
             user: kind.user.clone(),
+            group: kind.group.clone(),
+            confinement: kind.confinement.clone(),
             environment,
             stdio,
         };
@@ -77,6 +87,17 @@ impl Driver {
         self.worker.set_pid(process.pid());
         self.watch(process, pipes);
         Ok(door)
+    }
+
+    /// Makes the worker's own directory, which is its place for temporary files too unless its kind has another.
+    fn make_private(&mut self, owner: Owner, environment: &mut Vec<(String, String)>) -> io::Result<String> {
+        let directory = self.surroundings.sockets.private(self.worker.id, owner)?;
+        let path = directory.path().display().to_string();
+        if !self.worker.kind.env.contains_key("TMPDIR") {
+            environment.push(("TMPDIR".to_owned(), path.clone()));
+        }
+        self.private = Some(directory);
+        Ok(path)
     }
 
     fn watch(&mut self, process: Process, pipes: Pipes) {
@@ -204,11 +225,13 @@ async fn accept(socket: &WorkerSocket, process: &Process, stranger: &mut Option<
         if process.has_member(pid) {
             return Ok(stream);
         }
-        warn!(
-            worker_pid = process.pid(),
-            peer_pid = pid,
-            "refused a connection from outside the worker's process group"
-        );
-        *stranger = Some(pid);
+        // Told once: one who keeps trying must not fill the log.
+        if stranger.replace(pid).is_none() {
+            warn!(
+                worker_pid = process.pid(),
+                peer_pid = pid,
+                "refused a connection from outside the worker's process group"
+            );
+        }
     }
 }

@@ -27,6 +27,8 @@
 //!           "pid"    message {"pid", "worker", "grandchildren": [pid, ..]}; worker is a number
 //!           "nonce"  completes with {"nonce": that of the payload, "pid", "worker", "concurrent"}
 //!           "frame"  completes with the query frame as it came
+//! tries     {"try": {"read": "/path"}}   and list, write, execute, connect, connect_abstract, signal, join_group, open_files:
+//!           message "ok" or the kind of error, like "PermissionDenied"
 //! branches  {"until_attempt": [n, STEPS]}   {"if_worker": [id, STEPS]}    if so, these in place of the rest
 //!           {"armed": ["/path", STEPS]}     if the file is there: removes it, then these, then the rest
 //! waits     {"await_file": "/path"}         until it is there; like the next two in what it heeds
@@ -48,6 +50,7 @@
 //! closed the connection, 2 for a wrong command line or script, 98 when the pool sends nonsense, and 99 when a query
 //! comes while another runs: then it shouts `TWO QUERIES AT ONCE` as the error of both.
 
+mod attempt;
 mod children;
 mod link;
 mod report;

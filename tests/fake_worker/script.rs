@@ -5,7 +5,7 @@ use std::{collections::HashMap, rc::Rc, time::Duration};
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::signals::SignalName;
+use crate::{attempt::Attempt, signals::SignalName};
 
 pub(crate) type Steps = Rc<[Step]>;
 
@@ -70,6 +70,7 @@ pub(crate) enum Step {
     Armed(String, Vec<Step>),
     AwaitFile(String),
     BeatMs(u64),
+    Try(Attempt),
 }
 
 /// A row of messages.

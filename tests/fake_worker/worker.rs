@@ -99,6 +99,7 @@ impl Worker {
                 Step::UntilAttempt(last, instead) if self.attempt() <= *last => return self.run(instead),
                 Step::IfWorker(id, instead) if report::worker_id() == *id => return self.run(instead),
                 Step::UntilAttempt(..) | Step::IfWorker(..) => {}
+                Step::Try(attempt) => self.message(&raw(&attempt.outcome())),
                 step => self.take(step)?,
             }
         }
@@ -129,7 +130,7 @@ impl Worker {
             Step::Env => self.complete(&raw(&report::surroundings())),
             Step::Pid => self.message(&raw(&self.identity())),
             Step::Nonce => self.complete(&raw(&self.nonce())),
-            Step::UntilAttempt(..) | Step::IfWorker(..) => {}
+            Step::UntilAttempt(..) | Step::IfWorker(..) | Step::Try(_) => {}
             Step::Frame => {
                 let frame = self.query.as_ref().map_or_else(|| raw(&()), |query| query.frame.clone());
                 self.complete(&frame);

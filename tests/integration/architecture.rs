@@ -54,9 +54,11 @@ fn only_the_api_names_tonic() {
 
 #[test]
 fn only_the_process_module_starts_and_signals_processes() {
-    // The launcher and the guardian are programs of their own, in the same binary.
-    let allowed = ["src/worker/process.rs", "src/worker/launch.rs", "src/worker/guard.rs"];
-    only_in(&["Command::new", "kill_process", "pidfd", "Signal::"], |name| allowed.contains(&name));
+    // The launcher and the guardian are programs of their own, in the same binary; `orphans` keeps the book of children.
+    let allowed = ["process", "launch", "guard", "orphans"].map(|name| format!("src/worker/{name}.rs"));
+    only_in(&["Command::new", "kill_process", "pidfd", "Signal::"], |name| {
+        allowed.iter().any(|allowed| allowed == name)
+    });
 }
 
 #[test]
@@ -101,4 +103,15 @@ fn files_stay_short_and_say_what_they_are_for() {
 #[test]
 fn unsafe_stands_in_one_module_only() {
     only_in(&["unsafe "], |name| name == "src/worker/descriptors.rs");
+}
+
+#[test]
+fn every_test_that_a_promise_names_is_there() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let named: Vec<_> = page.split('`').filter_map(|code| code.split_once("::")).collect();
+    assert!(named.len() > 10, "{named:?}");
+    for (module, test) in named {
+        let tests = fs::read_to_string(root().join(format!("tests/integration/{module}.rs"))).unwrap_or_default();
+        assert!(tests.contains(&format!("fn {test}()")), "SECURITY.md names {module}::{test}");
+    }
 }

@@ -23,7 +23,9 @@ keys! { TABLE:
          that one kind does not take the whole pool.";
     DIR: Kind.dir = Unset(r#""/srv/worker""#), Rolls,
         "The working directory; a relative path is taken from this file's directory. The server's \
-         own unless set.";
+         own unless set. \"private\" gives each worker an empty directory of its own under \
+         pool.socket_dir, which is its TMPDIR too unless env has one, and which is removed when the \
+         worker has ended. For a directory of that name write \"./private\".";
     ENV: Kind.env = Value("{}"), Rolls,
         "Variables set for the worker, like { MODEL = \"small\" }. Names that start with REMUDA_ \
          are remuda's own.";
@@ -33,7 +35,11 @@ keys! { TABLE:
          secrets. Where env sets the same name, env counts.";
     USER: Kind.user = Unset(r#""nobody""#), Rolls,
         "The Unix user that the worker runs as, by name; the server must be allowed to change to \
-         it. The server's own user unless set.";
+         it, which takes root. The server's own user unless set. Other users can pass through \
+         the private directory in pool.socket_dir, and must be able to reach it.";
+    GROUP: Kind.group = Unset(r#""nogroup""#), Rolls,
+        "The Unix group that the worker runs in, by name. Unless set, that of the user. Beside it the \
+         worker has the further groups of the user, or none if no user is set.";
     TRANSPORT: Kind.transport = Value(r#""socket""#), Rolls,
         "\"socket\" or \"stdio\". A socket by default, because then a stray print cannot break \
          the protocol.";

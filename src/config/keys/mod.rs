@@ -16,6 +16,7 @@ macro_rules! keys {
     };
 }
 
+pub(super) mod confinement;
 mod general;
 pub(super) mod kind;
 
@@ -79,7 +80,7 @@ impl Key {
 
 /// Every key, in the order of the sections.
 pub(super) fn all() -> impl Iterator<Item = &'static Key> {
-    GENERAL.iter().chain(kind::TABLE)
+    GENERAL.iter().chain(kind::TABLE).chain(confinement::TABLE)
 }
 
 /// The keys of `section`, in the order of the table.

@@ -28,6 +28,12 @@ const OTHERS: &[(&str, &str)] = &[
     ("kinds.k.balance", r#""most_recent""#),
     ("kinds.k.connect_timeout", r#""20s""#),
     ("kinds.k.heartbeat_warning", r#""3s""#),
+    ("kinds.k.no_new_privs", "false"),
+    ("kinds.k.max_open_files", "64"),
+    ("kinds.k.max_core_size", r#""1GiB""#),
+    ("kinds.k.max_file_size", r#""1GiB""#),
+    ("kinds.k.max_address_space", r#""4GiB""#),
+    ("kinds.k.max_cpu_time", r#""1h""#),
 ];
 
 fn path_of(key: &Key) -> String {

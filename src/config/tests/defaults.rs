@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::super::keys::{self, Fallback};
 use super::super::{
-    Affinity, Balance, Config, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, Overrides, PoolConfig,
-    QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
+    Affinity, Balance, Config, Confinement, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, Overrides,
+    PoolConfig, QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
+    WorkDir,
 };
 use super::{MINIMAL, loaded, with_key};
 
@@ -93,6 +94,18 @@ fn documented_kind() -> KindConfig {
         env: BTreeMap::new(),
         pass_env: Vec::new(),
         user: None,
+        group: None,
+        confinement: Confinement {
+            no_new_privs: true,
+            landlock_read: None,
+            landlock_write: None,
+            max_open_files: None,
+            max_processes: None,
+            max_core_size: Some(0),
+            max_file_size: None,
+            max_address_space: None,
+            max_cpu_time: None,
+        },
         transport: Transport::Socket,
         start_timeout: seconds(60),
         connect_timeout: seconds(10),
@@ -220,7 +233,7 @@ fn every_value_can_be_written() {
     assert_eq!(config.dead_letters, DeadLettersConfig { max: 0, max_age: seconds(3600) });
     let kind = &config.kinds[0];
     assert_eq!(kind.command, ["w", "--fast"]);
-    assert_eq!(kind.dir, Some("/etc/remuda/work".into()));
+    assert_eq!(kind.dir, Some(WorkDir::At("/etc/remuda/work".into())));
     assert_eq!(kind.env["MODEL"], "small");
     assert_eq!(kind.env["EMPTY"], "");
     assert_eq!(kind.pass_env, ["CUDA_HOME"]);

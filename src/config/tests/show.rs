@@ -77,6 +77,15 @@ dir = "there/../it's"
 env = { A = "1\n2\n\"\"\"3'''", "b c" = "", "É" = "#" }
 pass_env = ["HTTPS_PROXY"]
 user = "a.b-c_d"
+group = "_G"
+landlock_read = ["there/../it's", "/"]
+landlock_write = []
+max_open_files = 12345
+max_processes = 1
+max_core_size = "none"
+max_file_size = "1B"
+max_address_space = "1MiB"
+max_cpu_time = "1h 1s"
 transport = "stdio"
 start_timeout = "2m"
 connect_timeout = "90s"
@@ -97,6 +106,8 @@ max_failures = 0
 command = ["a"]
 memory = "1GiB"
 affinity = "off"
+dir = "private"
+no_new_privs = false
 min = 7
 "##;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::super::{Config, Overrides, Source, environment};
+use super::super::{Config, Overrides, Source, WorkDir, environment};
 use super::MINIMAL;
 
 /// A directory that is gone after the test.
@@ -67,7 +67,7 @@ fn relative_paths_start_at_the_file() {
     let dir = Directory::new("relative");
     let path = dir.file("remuda.toml", format!("{MINIMAL}dir = \"work\"\n"));
     let config = load(&path).unwrap();
-    assert_eq!(config.kinds[0].dir, Some(dir.0.join("work")));
+    assert_eq!(config.kinds[0].dir, Some(WorkDir::At(dir.0.join("work"))));
 }
 
 #[test]

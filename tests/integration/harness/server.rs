@@ -57,12 +57,21 @@ impl Server {
     }
 
     pub(crate) fn start_with(config: &str, adjust: impl FnOnce(&mut Command)) -> Self {
+        Self::start_by(config, |_, file| {
+            let mut command = remuda();
+            command.arg("serve").arg("--config").arg(file);
+            adjust(&mut command);
+            command
+        })
+    }
+
+    /// Starts a server with a command that `make` makes of its directory and the config file in it.
+    pub(crate) fn start_by(config: &str, make: impl FnOnce(&Path, &Path) -> Command) -> Self {
         let dir = tempfile::Builder::new().prefix("rt").tempdir().expect("a temporary directory");
         let file = dir.path().join("remuda.toml");
         std::fs::write(&file, with_own_ports(config, dir.path())).expect("the config can be written");
-        let mut command = remuda();
-        command.arg("serve").arg("--config").arg(&file);
-        Self::launch(command, dir, adjust)
+        let command = make(dir.path(), &file);
+        Self::launch(command, dir, |_| {})
     }
 
     /// Starts a server that finds no config file.

@@ -1,0 +1,33 @@
+//! What other users can reach: the programs under test, and directories, with the mode that takes.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+/// A user that every machine has, and that may do nothing in particular.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// A directory that everyone can look into.
+pub(crate) fn public_dir() -> TempDir {
+    tempfile::Builder::new().prefix("rp").permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap()
+}
+
+/// A copy of a program that everyone can run.
+pub(crate) fn public_copy(program: &str, dir: &TempDir) -> PathBuf {
+    let copy = dir.path().join(Path::new(program).file_name().unwrap());
+    fs::copy(program, &copy).unwrap();
+    copy
+}
+
+/// Whether we may change users, which many tests of confinement need; says so if not.
+pub(crate) fn is_root() -> bool {
+    let root = nix::unistd::Uid::effective().is_root();
+    if !root {
+        super::skip("the right to change the user (root)");
+    }
+    root
+}
