@@ -59,11 +59,13 @@ async fn a_token_opens_the_methods_of_its_roles_and_no_others() {
 #[tokio::test]
 async fn every_http_path_needs_a_token_that_may_read_unless_it_is_said_to_be_open() {
     let (server, dir) = protected("");
+    let reading = format!("Authorization: Bearer {READ}");
+    eventually("the worker to be ready", || (server.get_with("/readyz", &[&reading]).0 == 200).then_some(()));
     for path in ["/", "/metrics", "/livez", "/readyz", "/other"] {
         assert_eq!(server.get(path).0, 401, "{path} without a token");
         assert_eq!(server.get_with(path, &["Authorization: Bearer admin-0123456789aX"]).0, 401, "{path}");
         assert_eq!(server.get_with(path, &[&format!("Authorization: Bearer {SUBMIT}")]).0, 403, "{path}");
-        let code = server.get_with(path, &[&format!("Authorization: Bearer {READ}")]).0;
+        let code = server.get_with(path, &[&reading]).0;
         assert_eq!(code, if path == "/other" { 404 } else { 200 }, "{path}");
     }
     drop((server, dir));
