@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use thiserror::Error;
@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, UnixListener, UnixStream},
     signal::unix::{SignalKind, signal},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -30,8 +30,8 @@ use crate::{
     security::{Security, SecurityError},
 };
 
-/// How long clients may take to fetch the ends of their streams once every query has ended.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long clients may take to fetch the ends of their streams once every query has ended, and all else that is left.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Signals this close together are one.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
@@ -166,20 +166,19 @@ impl Server {
             }
         };
         close.cancel();
+        let deadline = Instant::now() + LINGER;
         // A client that never fetches the end of its stream is not waited for: dropping the server closes it.
-        let _ = timeout(LINGER, &mut grpc).await;
+        let _ = timeout_at(deadline, &mut grpc).await;
         drop(grpc);
-        finish(http).await;
-        finish(Some(chores)).await;
-        finish(Some(renewing)).await;
+        for task in [http, Some(chores), Some(renewing)].into_iter().flatten() {
+            finish(task, deadline).await;
+        }
         Ok(drained)
     }
 }
 
-async fn finish(task: Option<JoinHandle<()>>) {
-    if let Some(mut task) = task
-        && timeout(LINGER, &mut task).await.is_err()
-    {
+async fn finish(mut task: JoinHandle<()>, deadline: Instant) {
+    if timeout_at(deadline, &mut task).await.is_err() {
         task.abort();
     }
 }
@@ -259,7 +258,7 @@ fn watch_signals(stop: StopSignals) -> io::Result<JoinHandle<()>> {
     };
     Ok(tokio::spawn(async move {
         let first = next().await;
-        info!(signal = first, "stopping: running and waiting queries may end first; a second signal stops at once");
+        info!(signal = first, "stopping: queries that were taken may end first; a second signal stops at once");
         stop.drain.cancel();
         // Some programs send a signal twice, to the process and to its group.
         let begun = Instant::now();

@@ -1,9 +1,14 @@
 //! The standard `grpc.health.v1.Health`: the server as a whole, its services, and each kind by name.
 
-use std::{pin::Pin, time::Duration};
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use tokio::time::{MissedTickBehavior, interval};
-use tokio_stream::{Stream, StreamExt, wrappers::IntervalStream};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Request, Response, Status};
 use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_server::Health,
@@ -19,6 +24,8 @@ const WHOLE: [&str; 3] = ["", "remuda.v1.WorkerPool", "remuda.v1.PoolAdmin"];
 #[derive(Debug)]
 pub(super) struct HealthService {
     pub pool: Pool,
+    /// Watchers are told the last of it, and that is all.
+    pub closing: CancellationToken,
 }
 
 /// The answer for a service name; `None` if there is none of that name.
@@ -30,6 +37,33 @@ fn status(pool: &Pool, service: &str) -> Option<ServingStatus> {
 
 fn response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
+}
+
+/// The moments at which a watcher's answer may have changed: the server's end is the last of them.
+struct Looks {
+    ticks: Interval,
+    closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Looks {
+    fn new(closing: CancellationToken) -> Self {
+        let mut ticks = interval(WATCH_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { ticks, closing: Some(Box::pin(closing.cancelled_owned())) }
+    }
+}
+
+impl Stream for Looks {
+    type Item = ();
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<()>> {
+        let Some(closing) = &mut self.closing else { return Poll::Ready(None) };
+        if closing.as_mut().poll(context).is_ready() {
+            self.closing = None;
+            return Poll::Ready(Some(()));
+        }
+        self.ticks.poll_tick(context).map(|_| Some(()))
+    }
 }
 
 #[tonic::async_trait]
@@ -48,10 +82,8 @@ impl Health for HealthService {
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let service = request.into_inner().service;
         let pool = self.pool.clone();
-        let mut ticks = interval(WATCH_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = None;
-        let changes = IntervalStream::new(ticks).filter_map(move |_| {
+        let changes = Looks::new(self.closing.clone()).filter_map(move |()| {
             let now = status(&pool, &service).unwrap_or(ServingStatus::ServiceUnknown);
             (told.replace(now) != Some(now)).then(|| Ok(response(now)))
         });

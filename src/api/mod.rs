@@ -79,7 +79,8 @@ fn routes(pool: &Pool, config: &Config, closing: &CancellationToken) -> Routes {
     let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() })
         .max_decoding_message_size(receive)
         .max_encoding_message_size(send);
-    let health = HealthServer::new(HealthService { pool: pool.clone() }).max_decoding_message_size(receive);
+    let health = HealthServer::new(HealthService { pool: pool.clone(), closing: closing.clone() })
+        .max_decoding_message_size(receive);
     let mut routes = Routes::new(worker_pool).add_service(pool_admin).add_service(health);
     // Both versions of reflection: older clients know only the first.
     routes = routes.add_service(reflection().build_v1alpha().expect("the built-in descriptors are valid"));

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What a thread that still blocks when the server has ended may take.
-const LAST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     // What the server knows, such as its environment, is no business of a worker that runs as the same user.

@@ -67,6 +67,7 @@ pub struct PoolConfig {
     pub eviction: Eviction,
     /// Over all kinds.
     pub max_starting: NonZeroUsize,
+    pub drain_pause: Duration,
     pub drain_timeout: Duration,
     /// Absolute; `None` for the system's temporary directory.
     pub socket_dir: Option<PathBuf>,

@@ -151,6 +151,7 @@ fn pool(mut section: SectionReader<'_>, input: &Input<'_>) -> (PoolConfig, Room)
         memory_budget,
         eviction: section.read(&keys::EVICTION, |node| EVICTIONS.parse(node)).value,
         max_starting: section.read(&keys::MAX_STARTING, positive(MOST_THINGS)).value,
+        drain_pause: section.read(&keys::DRAIN_PAUSE, duration(ANY_DURATION)).value,
         drain_timeout: section.read(&keys::DRAIN_TIMEOUT, duration(ANY_DURATION)).value,
         socket_dir,
     };

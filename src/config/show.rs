@@ -115,6 +115,7 @@ fn pool(config: &PoolConfig) -> Vec<Entry> {
         set(&keys::MEMORY_BUDGET, or_word("none", config.memory_budget.map(size))),
         set(&keys::EVICTION, string(EVICTIONS.word(config.eviction))),
         set(&keys::MAX_STARTING, count(config.max_starting)),
+        set(&keys::DRAIN_PAUSE, duration(config.drain_pause)),
         set(&keys::DRAIN_TIMEOUT, duration(config.drain_timeout)),
         (&keys::SOCKET_DIR, path(config.socket_dir.as_deref())),
     ]

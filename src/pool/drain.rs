@@ -22,7 +22,7 @@ use super::{
 
 /// What reaping and writing certificates may take beyond the ladder itself.
 /// A process that the kernel holds in a system call is given up after 5 s.
-const SLACK: Duration = Duration::from_secs(7);
+const SLACK: Duration = Duration::from_secs(6);
 
 /// What the stop cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,21 +42,15 @@ impl Drained {
 
 impl Supervisor {
     pub(super) async fn drain(mut self, stop: StopSignals, mut tick: Interval) -> Drained {
+        self.leave(&stop, &mut tick).await;
         let limit = self.inner.config().pool.drain_timeout;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
         let running = self.inner.data.busy_count();
         info!(running, timeout = ?limit, "draining");
         self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
         let patience = Instant::now() + limit;
-        while self.inner.has_work() && !stop.now.is_cancelled() {
-            let event = tokio::select! {
-                () = tokio::time::sleep_until(patience) => break,
-                () = stop.now.cancelled() => break,
-                event = self.next_event(&mut tick) => event,
-            };
-            // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
-            self.handle(event).await;
-        }
+        // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
+        while self.inner.has_work() && self.go_on(&stop, &mut tick, patience).await {}
         let rejected = self.inner.broker.close().await;
         self.stop_workers(&stop, &mut tick).await;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
@@ -68,6 +62,30 @@ impl Supervisor {
             warn!(rejected, cut_short = drained.cut_short, "stopped before all queries had ended");
         }
         drained
+    }
+
+    /// Says that queries should go elsewhere, and serves on until those who send them have had time to hear of it.
+    async fn leave(&mut self, stop: &StopSignals, tick: &mut Interval) {
+        let pause = self.inner.config().pool.drain_pause;
+        self.inner.leaving.store(true, Relaxed);
+        if pause.is_zero() {
+            return;
+        }
+        info!(?pause, "not serving any more; queries are still taken until load balancers have heard of it");
+        let over = Instant::now() + pause;
+        while self.go_on(stop, tick, over).await {}
+    }
+
+    /// Does what comes up next. `false` if the time is up, or the pool is to stop at once.
+    async fn go_on(&mut self, stop: &StopSignals, tick: &mut Interval, until: Instant) -> bool {
+        let event = tokio::select! {
+            biased;
+            () = stop.now.cancelled() => return false,
+            () = tokio::time::sleep_until(until) => return false,
+            event = self.next_event(tick) => event,
+        };
+        self.handle(event).await;
+        true
     }
 
     async fn stop_workers(&mut self, stop: &StopSignals, tick: &mut Interval) {

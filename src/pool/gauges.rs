@@ -25,7 +25,7 @@ impl Pool {
             memory: config.pool.memory_budget,
             queries: config.queue.max_queries.get(),
         });
-        let (closed, now) = (inner.closed().is_some(), Instant::now());
+        let (closed, now) = (inner.out_of_service().is_some(), Instant::now());
         for (kind, workers) in inner.workers_by_kind() {
             kind.metrics.set(&inner.reading(&kind, &workers, closed, now));
         }

@@ -1,7 +1,7 @@
 //! Whether a query could start now, and if not, why not.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -14,11 +14,14 @@ use crate::{
 
 use super::{Inner, Pool, circuit::Trouble, kinds::Kind};
 
+/// What is said while load balancers are given time to look elsewhere.
+const LEAVING: &str = "the server is about to stop and takes queries only for a moment longer";
+
 #[derive(Debug, Clone)]
 pub struct Health {
     pub serving: bool,
     pub reasons: Vec<String>,
-    /// Why no query is taken, whatever its kind.
+    /// Why no query should come here, whatever its kind.
     pub closed: Option<String>,
     pub lifecycle: PoolLifecycle,
     pub occupancy: Occupancy,
@@ -46,7 +49,7 @@ impl Pool {
         let mut all = inner.workers_by_kind();
         all.retain(|(kind, _)| !kind.is_removed());
         let kinds: Vec<KindHealth> = all.iter().map(|(kind, workers)| inner.kind_health(kind, workers)).collect();
-        let closed = inner.closed();
+        let closed = inner.out_of_service();
         let mut reasons: Vec<String> = closed.iter().cloned().collect();
         reasons.extend(kinds.iter().filter_map(|kind| kind.reason.clone()));
         Health {
@@ -89,6 +92,12 @@ impl Inner {
         drained
             .as_ref()
             .map(|reason| format!("the pool was drained by hand and takes no queries until it is resumed{reason}"))
+    }
+
+    /// Why no query should come here, if none should: none is taken, or soon none will be.
+    pub(super) fn out_of_service(&self) -> Option<String> {
+        let leaving = || self.leaving.load(Relaxed).then(|| LEAVING.to_owned());
+        self.closed().or_else(leaving)
     }
 
     fn kind_health(&self, kind: &Kind, workers: &[Arc<PoolWorker>]) -> KindHealth {

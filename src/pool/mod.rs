@@ -32,7 +32,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Instant,
 };
@@ -90,6 +90,8 @@ struct Inner {
     lifecycle: Machine<PoolLifecycle>,
     /// Why no new queries are taken though the server goes on, if someone said so.
     drained: Mutex<Option<String>>,
+    /// Whether the server is about to stop: queries should go elsewhere, but those that come are still taken.
+    leaving: AtomicBool,
     next_worker: AtomicU64,
     /// Wakes the supervisor: a query waits and no worker is ready, or the pool is to stop.
     nudge: Notify,
@@ -199,6 +201,7 @@ impl Inner {
             events: Arc::default(),
             lifecycle: Machine::new(PoolLifecycle::Initializing),
             drained: Mutex::default(),
+            leaving: AtomicBool::new(false),
             next_worker: AtomicU64::new(1),
             nudge: Notify::new(),
             deaths: Mutex::default(),

@@ -46,4 +46,5 @@ mod routing;
 mod security;
 mod sizing;
 mod slow_readers;
+mod stop;
 mod streaming;

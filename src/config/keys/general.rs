@@ -77,11 +77,16 @@ keys! { GENERAL:
         "Workers that start at the same time, over all kinds; others wait their turn. A start loads \
          the processor and the disk more than a query does: more than a few at once only make each \
          other slow, and the queries that run too.";
+    DRAIN_PAUSE: Pool.drain_pause = Value(r#""0s""#), AtOnce,
+        "How long queries are still taken after SIGTERM while health and /readyz say already that the \
+         server does not serve: time for load balancers to hear of it and to send nobody here any more. \
+         None by default, as it makes every stop longer; behind a load balancer, and so on Kubernetes, \
+         \"5s\".";
     DRAIN_TIMEOUT: Pool.drain_timeout = Value(r#""30s""#), AtOnce,
-        "How long running queries may go on after SIGTERM: most end within half a minute, and a \
-         rollout is not held up for longer. After that they are stopped, which takes at most \
-         cancel_grace and term_grace more: give whatever stops this server a longer time than the \
-         three together (on Kubernetes terminationGracePeriodSeconds, which is 30 unless set).";
+        "How long the queries that were taken may go on after that: most end within half a minute, and \
+         a rollout is not held up for longer. What is left is stopped, which takes at most cancel_grace \
+         and term_grace more. Give whatever stops this server longer than the four together and 10 \
+         seconds (on Kubernetes terminationGracePeriodSeconds, which is 30 unless set).";
     SOCKET_DIR: Pool.socket_dir = Unset(r#""/run/remuda""#), Restart,
         "Where the private directory with the workers' sockets is made; a relative path is taken \
          from this file's directory. At most 60 bytes, because a socket's whole path has room for \

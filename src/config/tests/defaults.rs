@@ -44,6 +44,7 @@ fn documented() -> Config {
             memory_budget: None,
             eviction: Eviction::Lru,
             max_starting: nonzero(4),
+            drain_pause: seconds(0),
             drain_timeout: seconds(30),
             socket_dir: None,
         },

@@ -69,7 +69,7 @@ fn unknown_keys_get_a_suggestion_or_the_list() {
         &[
             "remuda.toml:2:1: pool.max_worker: unknown key; did you mean `max_workers`?",
             "remuda.toml:3:1: pool.colour: unknown key; known are max_workers, memory_budget, eviction, \
-             max_starting, drain_timeout, socket_dir",
+             max_starting, drain_pause, drain_timeout, socket_dir",
             "remuda.toml:4:1: pool.listen: unknown key; it belongs in [server]",
             "remuda.toml:5:1: pool.timeout: unknown key; it belongs in [kinds.NAME]",
             "remuda.toml:6:1: pool.queue_timeout: unknown key; it belongs in [kinds.NAME]",

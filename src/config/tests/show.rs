@@ -23,6 +23,7 @@ max_workers = 1_000_000
 memory_budget = "64TiB"
 eviction = "least_used"
 max_starting = 1_000_000
+drain_pause = "7s"
 drain_timeout = "0s"
 socket_dir = "/run/#remuda"
 [queue]
