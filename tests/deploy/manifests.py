@@ -17,7 +17,7 @@ import kubernetes_validate
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "deploy/kubernetes"
-# The oldest version that the manifests are for (sleep as preStop), and a recent one.
+# The oldest version that the manifests are for, and a recent one.
 VERSIONS = ("1.30", "1.34")
 OPERATOR = "monitoring.coreos.com/v1"
 # What the server may take beyond its ladder to reap workers and to end streams.
@@ -81,7 +81,9 @@ def check_together(where, documents):
     def longest(key, default):
         return max(seconds(kind.get(key, default)) for kind in config["kinds"].values())
 
-    needed = container["lifecycle"]["preStop"]["sleep"]["seconds"] + seconds(config["pool"]["drain_timeout"])
+    pause = seconds(config["pool"]["drain_pause"])
+    expect(pause >= 5, f"{where}: drain_pause is {pause:.0f} s, too short for the proxies to hear that the pod stops")
+    needed = pause + seconds(config["pool"]["drain_timeout"])
     needed += longest("cancel_grace", "2s") + longest("term_grace", "5s") + SLACK
     grace = spec["terminationGracePeriodSeconds"]
     expect(grace > needed, f"{where}: terminationGracePeriodSeconds is {grace}, a stop may take {needed:.0f}")
