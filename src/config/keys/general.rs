@@ -93,13 +93,15 @@ keys! { GENERAL:
          108. The system's temporary directory unless set.";
 
     MAX_QUERIES: Queue.max_queries = Value("100_000"), Restart,
-        "Queries that wait at once; more are refused with RESOURCE_EXHAUSTED. A bound on memory: \
-         with payloads of 1 KiB this is some 100 MiB.";
+        "Queries that wait at once; more are refused with RESOURCE_EXHAUSTED, except that one of a \
+         higher priority pushes out the newest of the lowest. A bound on memory: with payloads of \
+         1 KiB this is some 100 MiB.";
 
     AGING: Queue.aging = Value(r#""off""#), Restart,
         "With a time like \"30s\", the priority of a query that waits improves by one each time that \
          passes, at most up to 0, the highest; so one of low priority does not wait for ever behind \
-         others. Off by default: then priorities mean what they say.";
+         others. Owners then share the workers fairly only among queries of about the same age. Off by \
+         default: then priorities mean what they say.";
     MAX_QUERIES_PER_OWNER: Queue.max_queries_per_owner = Value(r#""none""#), Restart,
         "Queries of one owner that wait at once; more are refused with RESOURCE_EXHAUSTED. \"none\" for \
          no bound but max_queries. None by default, because owners share the workers fairly anyway; \
