@@ -7,7 +7,7 @@ use std::{
 
 use super::super::entry::Entry;
 
-/// At most so many are looked at to find the oldest of those that are wanted.
+/// At most so many are looked at to find the one that is wanted.
 const SCAN_LIMIT: usize = 2_000;
 
 /// Queries that stopped waiting stay until they are met or outnumber the others.
@@ -52,7 +52,7 @@ impl Ages {
         }
     }
 
-    /// The one among those that are wanted that arrived first.
+    /// The one among those that are wanted that arrived first, as far as is looked.
     pub(super) fn oldest(&self, wanted: impl Fn(&Entry) -> bool) -> Option<&Arc<Entry>> {
         let (mut budget, mut oldest) = (SCAN_LIMIT, None::<&Arc<Entry>>);
         for line in self.by_priority.values() {
@@ -65,7 +65,7 @@ impl Ages {
         oldest
     }
 
-    /// The newest of the worst priority that no worker has had yet.
+    /// The newest of the worst priority that no worker has had yet, unless it comes before too many others.
     pub(super) fn newest_of_worst(&mut self) -> Option<Arc<Entry>> {
         loop {
             let mut worst = self.by_priority.last_entry()?;
@@ -77,7 +77,8 @@ impl Ages {
             worst.remove();
         }
         let lines = self.by_priority.values().rev();
-        lines.flat_map(|line| line.iter().rev()).find(|entry| waits(entry) && entry.is_untried()).cloned()
+        let mut newest = lines.flat_map(|line| line.iter().rev()).take(SCAN_LIMIT);
+        newest.find(|entry| waits(entry) && entry.is_untried()).cloned()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -109,3 +109,27 @@ async fn a_query_that_ended_before_it_was_in_line_is_not_counted() {
     assert!(broker.reject(&id("b"), RejectReason::Busy, "no worker is ready").await);
     assert_eq!((broker.open("k"), broker.unfinished_of("k")), (0, 0));
 }
+
+#[tokio::test]
+async fn nobody_is_looked_for_behind_any_number_that_a_worker_has_had() {
+    let broker = broker_with(MemoryLimits { max_queries: 2_101, ..LIMITS });
+    let failure = Failure::new(FailureReason::WorkerDied, "died");
+    let retrying = Retrying { failed_attempt: 1, max_attempts: 2, delay: Duration::ZERO, failure };
+    broker.submit(query("untried", 9)).await.unwrap();
+    for n in 0..2_100 {
+        broker.submit(query(&format!("q{n}"), 8)).await.unwrap();
+    }
+    let mut leases = Vec::new();
+    for _ in 0..2_100 {
+        leases.push(claim(&broker).await.unwrap().lease);
+    }
+    for lease in leases {
+        lease.finish(Vec::new(), Ending::Retry(retrying.clone())).await.unwrap();
+    }
+    broker.submit(query("urgent", 0)).await.unwrap();
+    assert_eq!(ending(&broker, "untried").await.state(), QueryState::Rejected);
+    // What a worker has had is pushed out by nobody, and it is not all looked at to find that out.
+    broker.submit(query("another", 0)).await.unwrap_err();
+    let newest = broker.0.kind(&"k".into()).queue.newest_of_worst();
+    assert!(newest.is_none(), "{newest:?}");
+}
