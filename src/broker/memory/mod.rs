@@ -164,7 +164,10 @@ impl Broker for MemoryBroker {
     }
 
     fn hold(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool {
-        self.0.kind(&kind.into()).queue.hold(lane, worker)
+        let tally = self.0.kind(&kind.into());
+        let held = tally.queue.hold(lane, worker);
+        self.0.pass_on_news(&tally);
+        held
     }
 
     fn let_go(&self, kind: &str, worker: WorkerId, lane: Option<&str>) {

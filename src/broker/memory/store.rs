@@ -188,6 +188,7 @@ impl Store {
             };
             Verdict::Take((entry.clone(), held, expires))
         });
+        self.pass_on_news(&tally);
         for entry in &late {
             self.reject_expired(entry);
         }
@@ -203,6 +204,12 @@ impl Store {
             lane: entry.fixed.lane.clone(),
             lease: Box::new(MemoryLease::new(self.clone(), entry, held)),
         })
+    }
+
+    pub(super) fn pass_on_news(&self, tally: &KindTally) {
+        if tally.queue.has_news() {
+            self.arrival.notify_one();
+        }
     }
 
     /// A query no longer runs: another one of its owner may, of whatever kind.

@@ -1,6 +1,7 @@
 //! The lines of one kind: who joins, who leaves, and who is first. Everything here happens under one lock.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -36,6 +37,8 @@ pub(super) struct Lines {
     pub ages: Ages,
     /// All that wait, in line or aside.
     waiting: usize,
+    /// There is something for others to look at, beside what the caller asked for.
+    pub news: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +59,7 @@ impl Lines {
             aside: Aside::default(),
             ages: Ages::default(),
             waiting: 0,
+            news: false,
         }
     }
 
@@ -108,7 +112,7 @@ impl Lines {
             }
             Place::Aside { rank } => {
                 entry.spot.set(Place::Nowhere);
-                self.aside.left(entry.owner().expect("only an owner has a limit"));
+                self.aside.left(entry.owner().expect("only an owner has a limit"), entry.fixed.lane.as_ref());
                 self.leave(entry, rank);
                 false
             }
@@ -142,13 +146,39 @@ impl Lines {
     pub(super) fn set_aside(&mut self, item: Item) {
         self.leave_line(&item.entry, Place::Aside { rank: item.rank });
         let entry = item.entry.clone();
-        self.aside.push(entry.owner().expect("only an owner has a limit"), item);
+        let is_held = item.lane().is_some_and(|name| self.lanes.holder(name).is_some());
+        self.aside.push(entry.owner().expect("only an owner has a limit"), item, is_held);
     }
 
-    /// The first query of an owner that stands aside may be tried again. Only one: there is room for no more.
+    /// An owner may run one more: what comes first of its queries that stand aside may be tried again. Says whether there
+    /// was any.
     pub(super) fn bring_back(&mut self, owner: &str) -> bool {
-        let item = self.aside.pop(owner);
-        item.map(|item| self.insert(item)).is_some()
+        let Self { aside, lanes, .. } = self;
+        let back = aside.bring_back(owner, |name| lanes.holder(name).is_some());
+        let any = !back.is_empty();
+        for item in back {
+            self.insert(item);
+        }
+        any
+    }
+
+    /// A lane was open and is held now. Its queries use up nobody's turn any more, and those aside may be its holder's
+    /// next.
+    pub(super) fn now_held(&mut self, name: &Arc<str>) {
+        if self.aside.is_empty() {
+            return;
+        }
+        for item in self.aside.held(name) {
+            self.insert(item);
+            self.news = true;
+        }
+        let owners: BTreeSet<Box<str>> = match self.lanes.get_mut(name) {
+            Some(lane) => lane.queries.live().filter_map(Item::owner).map(Box::from).collect(),
+            None => return,
+        };
+        for owner in owners {
+            self.news |= self.bring_back(&owner);
+        }
     }
 
     /// Something has changed in a lane.
@@ -176,8 +206,12 @@ impl Lines {
     }
 
     pub(super) fn hold(&mut self, name: &Arc<str>, worker: WorkerId) -> bool {
+        let was_open = self.lanes.holder(name).is_none();
         let held = self.lanes.hold(name, worker);
         self.show(name);
+        if was_open {
+            self.now_held(name);
+        }
         held
     }
 
@@ -199,10 +233,14 @@ impl Lines {
             let held = entry.fixed.lane.as_ref().and_then(|name| self.lanes.holder(name)).is_some();
             entry.spot.is_in_line() && !held
         };
+        // Not all are looked at by age. Whoever is next in an open line is among those that wait in any case.
+        let oldest = self.ages.oldest(open).map(|entry| entry.submitted);
+        let next = self.free.first_live().map(|item| item.entry.submitted);
+        let next_in_lane = self.lanes.first_open(1).first().map(|item| item.entry.submitted);
         Demand {
             waiting: self.waiting,
             open: self.open(),
-            oldest: self.ages.oldest(open).map(|entry| entry.submitted),
+            oldest: [oldest, next, next_in_lane].into_iter().flatten().min(),
             lanes_since: lanes.iter().map(|item| item.entry.submitted).collect(),
             lanes: lanes.iter().filter_map(Item::lane).cloned().collect(),
         }

@@ -18,12 +18,15 @@ use super::entry::Entry;
 use crate::{
     broker::{Claimant, Demand},
     model::WorkerId,
-    sync::{AtomicUsize, Mutex},
+    sync::{AtomicBool, AtomicUsize, Mutex},
 };
 use lines::Lines;
 pub(super) use order::{Item, Ticket};
 pub(super) use spot::Spot;
 pub(super) use take::Verdict;
+
+#[cfg(test)]
+pub(super) use take::MET_AT_ONCE;
 
 /// So many that no longer wait are let be in any of the lines.
 const TOLERATED: usize = 16;
@@ -34,18 +37,28 @@ pub(super) struct KindQueue {
     lines: Mutex<Lines>,
     /// As the lines have it, for whoever asks without waiting for the lock.
     open: AtomicUsize,
+    news: AtomicBool,
 }
 
 impl KindQueue {
     pub(super) fn new(aging: Option<Duration>) -> Self {
-        Self { lines: Mutex::new(Lines::new(aging, Instant::now())), open: AtomicUsize::new(0) }
+        let lines = Mutex::new(Lines::new(aging, Instant::now()));
+        Self { lines, open: AtomicUsize::new(0), news: AtomicBool::new(false) }
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Lines) -> T) -> T {
         let mut lines = self.lines.lock();
         let result = change(&mut lines);
         self.open.store(lines.open(), Relaxed);
+        if std::mem::take(&mut lines.news) {
+            self.news.store(true, Relaxed);
+        }
         result
+    }
+
+    /// Whether a claim, or a lane that was held, has left something for others to look at. Said once.
+    pub(super) fn has_news(&self) -> bool {
+        self.news.load(Relaxed) && self.news.swap(false, Relaxed)
     }
 
     pub(super) fn push(&self, entry: &Arc<Entry>, now: Instant) {

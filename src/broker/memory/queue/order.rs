@@ -91,6 +91,11 @@ impl Order {
         self.peek()
     }
 
+    /// Those that wait here, in no order.
+    pub(super) fn live(&self) -> impl Iterator<Item = &Item> {
+        self.ripe.iter().chain(&self.ripening).filter(|item| item.is_live())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.ripe.len() + self.ripening.len()
     }

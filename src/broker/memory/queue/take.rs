@@ -12,6 +12,10 @@ use crate::{
     model::WorkerId,
 };
 
+/// So many at most that cannot be taken are met at once, so that nobody waits for long for the lock. Each one that was met
+/// is out of the way of the next claim.
+pub(in super::super) const MET_AT_ONCE: usize = 1_000;
+
 /// What becomes of the query that is first.
 #[derive(Debug)]
 pub(in super::super) enum Verdict<T> {
@@ -39,7 +43,8 @@ struct Pick {
 }
 
 impl Lines {
-    /// Takes the first query for a claimant that `decide` lets it take.
+    /// Takes the first query for a claimant that `decide` lets it take. If too many come before it, others are told to try
+    /// again.
     pub(super) fn take<T>(
         &mut self,
         claimant: Claimant<'_>,
@@ -47,7 +52,7 @@ impl Lines {
         mut decide: impl FnMut(&Item) -> Verdict<T>,
     ) -> Option<T> {
         self.ripen(Some(claimant.worker), now);
-        loop {
+        for _ in 0..MET_AT_ONCE {
             let pick = self.pick(claimant)?;
             let item = self.pop(pick.source, claimant.worker)?;
             match decide(&item) {
@@ -62,6 +67,8 @@ impl Lines {
                 }
             }
         }
+        self.news |= self.pick(claimant).is_some();
+        None
     }
 
     fn pick(&mut self, claimant: Claimant<'_>) -> Option<Pick> {
@@ -87,11 +94,16 @@ impl Lines {
 
     fn taken(&mut self, item: &Item, pick: Pick, claimant: Claimant<'_>) {
         self.tell_time(pick);
-        if let Some(name) = item.lane().filter(|_| claimant.takes_lane) {
+        let taken_lane = item.lane().filter(|_| claimant.takes_lane);
+        let newly = taken_lane.filter(|name| self.lanes.holder(name).is_none());
+        if let Some(name) = taken_lane {
             self.lanes.hold(name, claimant.worker);
         }
         self.leave_line(&item.entry, Place::Nowhere);
         self.leave(&item.entry, item.rank);
+        if let Some(name) = newly {
+            self.now_held(name);
+        }
     }
 
     /// A worker's own lanes may be far ahead of the others in their tags: the time does not pass those.

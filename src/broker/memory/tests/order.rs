@@ -125,6 +125,7 @@ impl Pair {
     }
 
     fn assert_same(&self) {
+        assert!(self.model.nobody_is_blocked(), "{:?}", self.model);
         assert_eq!(self.broker.waiting("k"), self.model.waiting.len());
         assert_eq!(self.broker.open("k"), self.model.open().count());
         for worker in 0..WORKERS {

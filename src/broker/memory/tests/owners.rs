@@ -1,6 +1,6 @@
 //! How many queries of one owner may wait and run.
 
-use super::*;
+use super::{super::queue::MET_AT_ONCE, *};
 
 #[tokio::test]
 async fn an_owner_has_so_many_waiting_and_no_more() {
@@ -68,4 +68,95 @@ async fn an_owners_limit_holds_over_all_kinds_and_through_a_retry() {
     assert_eq!(broker.open("k"), 0);
     drop(there);
     assert_eq!(claim(&broker).await.unwrap().lease.tries().attempt, 2);
+}
+
+fn in_lane(id: &str, lane: &str) -> NewQuery {
+    NewQuery { lane: Some(lane.into()), ..owned(id, "x") }
+}
+
+async fn take(broker: &MemoryBroker, worker: u64) -> Option<Claim> {
+    let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Held, takes_lane: true };
+    broker.claim(claimant).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_query_that_waits_for_its_worker_does_not_use_up_its_owners_turn() {
+    let broker = broker_with(MemoryLimits { max_running_per_owner: Some(2), ..LIMITS });
+    for (lane, worker) in [("l1", 1), ("l3", 3), ("l5", 5), ("l6", 6)] {
+        assert!(broker.hold("k", &lane.into(), WorkerId(worker)));
+    }
+    for (name, lane) in [("a", "l5"), ("b", "l6"), ("1b", "l1"), ("1c", "l1"), ("3", "l3")] {
+        broker.submit(in_lane(name, lane)).await.unwrap();
+    }
+    let first = take(&broker, 5).await.unwrap();
+    let second = take(&broker, 6).await.unwrap();
+    assert!(take(&broker, 1).await.is_none() && take(&broker, 3).await.is_none());
+    drop(first);
+    let one = take(&broker, 1).await.unwrap();
+    assert_eq!(one.lease.query().as_str(), "1b");
+    drop(second);
+    let three = take(&broker, 3).await.expect("1c, which waits for worker 1, is not in its way");
+    assert_eq!(three.lease.query().as_str(), "3");
+}
+
+#[tokio::test]
+async fn a_lane_that_becomes_held_gives_its_owners_turn_to_another() {
+    let broker = broker_with(MemoryLimits { max_running_per_owner: Some(1), ..LIMITS });
+    for (name, lane) in [("a", "la"), ("b", "lb"), ("c", "lc")] {
+        broker.submit(in_lane(name, lane)).await.unwrap();
+    }
+    let first = claim(&broker).await.unwrap();
+    assert!(claim(&broker).await.is_none());
+    drop(first);
+    broker.arrival().await;
+    assert!(broker.hold("k", &"lb".into(), WorkerId(7)));
+    timeout(Duration::from_secs(1), broker.arrival()).await.expect("another came in its place");
+    assert_eq!(broker.open("k"), 1);
+    let running = claim(&broker).await.unwrap();
+    assert_eq!(running.lease.query().as_str(), "c");
+}
+
+#[tokio::test]
+async fn what_is_open_has_an_age_behind_any_number_that_stand_aside() {
+    let broker = broker_with(MemoryLimits { max_running_per_owner: Some(1), max_queries: 10_000, ..LIMITS });
+    for n in 0..3_000 {
+        broker.submit(owned(&format!("x{n}"), "x")).await.unwrap();
+    }
+    let _running = claim(&broker).await.unwrap();
+    let mut claims = 0;
+    while broker.open("k") > 0 {
+        let before = broker.open("k");
+        assert!(claim(&broker).await.is_none());
+        assert!(before - broker.open("k") <= MET_AT_ONCE, "one claim does not keep the others waiting for long");
+        if broker.open("k") > 0 {
+            timeout(Duration::from_secs(1), broker.arrival()).await.expect("others are told to try again");
+        }
+        claims += 1;
+    }
+    assert_eq!(claims, 2_999_usize.div_ceil(MET_AT_ONCE));
+    broker.submit(owned("y", "y")).await.unwrap();
+    let demand = broker.demand("k", 8);
+    assert_eq!((demand.open, demand.waiting), (1, 3_000));
+    let since = broker.0.find(&id("y")).unwrap().submitted;
+    assert_eq!(demand.oldest, Some(since), "or no worker would be started for it");
+    let mut laned = in_lane("z", "lane");
+    laned.spec.owner = None;
+    assert_eq!(claim(&broker).await.unwrap().lease.query().as_str(), "y");
+    broker.submit(laned).await.unwrap();
+    assert!(broker.demand("k", 0).oldest.is_some());
+}
+
+#[tokio::test]
+async fn one_notice_covers_all_that_came_back() {
+    let broker = broker_with(MemoryLimits { max_running_per_owner: Some(2), ..LIMITS });
+    for name in ["a", "b", "c", "d"] {
+        broker.submit(owned(name, "x")).await.unwrap();
+    }
+    let running = [claim(&broker).await.unwrap(), claim(&broker).await.unwrap()];
+    assert!(claim(&broker).await.is_none());
+    drop(running);
+    timeout(Duration::from_secs(1), broker.arrival()).await.expect("announced");
+    assert_eq!(broker.open("k"), 2, "whoever looks after the notice finds both");
+    let again = timeout(Duration::from_millis(20), broker.arrival()).await;
+    assert!(again.is_err(), "two ends before anyone looked are one notice");
 }

@@ -1,6 +1,6 @@
 //! The order in which queries are served, in the plainest way: a list that is searched from end to end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::broker::Scope;
 
@@ -145,14 +145,16 @@ impl Reference {
                 continue;
             }
             self.tell_time(at, anyones.filter(|_| Some(at) == own));
-            if let Some(lane) = lane.filter(|_| takes_lane) {
-                self.holders.entry(lane).or_insert(worker);
-            }
+            let newly = lane.filter(|lane| takes_lane && !self.holders.contains_key(lane));
+            self.holders.extend(newly.map(|lane| (lane, worker)));
             let query = self.waiting.swap_remove(at);
             self.touch(lane);
             self.leave(query.rank);
             let number = query.number;
             self.running.push(query);
+            if let Some(lane) = newly {
+                self.now_held(lane);
+            }
             return Some(number);
         }
     }
@@ -185,11 +187,47 @@ impl Reference {
         self.bring_back(query.owner);
     }
 
+    /// One of those that anyone could take, and one of each lane that is held: a query that waits for its worker does not
+    /// use up the turn of another.
     fn bring_back(&mut self, owner: Option<u8>) {
-        if let Some(at) = self.first(|query| query.aside && query.owner == owner) {
+        let is_aside = |query: &Waiting| query.aside && query.owner == owner;
+        let mut back: Vec<_> =
+            self.first(|query| is_aside(query) && self.holder(query).is_none()).into_iter().collect();
+        for lane in self.holders.keys() {
+            back.extend(self.first(|query| is_aside(query) && query.lane == Some(*lane)));
+        }
+        self.back_in_line(back);
+    }
+
+    fn back_in_line(&mut self, back: Vec<usize>) {
+        for at in back {
             self.waiting[at].aside = false;
             self.touch(self.waiting[at].lane);
         }
+    }
+
+    /// The same for a lane that was open: each owner's first may be its holder's next, and those that were open have used
+    /// up nobody's turn.
+    fn now_held(&mut self, lane: u8) {
+        let owners: BTreeSet<_> = self.waiting.iter().map(|query| query.owner).collect();
+        let in_lane = |query: &Waiting, owner| query.lane == Some(lane) && query.owner == owner;
+        let firsts = owners.iter().filter_map(|owner| self.first(|query| query.aside && in_lane(query, *owner)));
+        self.back_in_line(firsts.collect());
+        for owner in owners {
+            if self.waiting.iter().any(|query| !query.aside && in_lane(query, owner)) {
+                self.bring_back(owner);
+            }
+        }
+    }
+
+    /// Whether each owner that may run one more has a query in line wherever it has one at all: among those that anyone
+    /// could take, and in each lane that is held.
+    pub(super) fn nobody_is_blocked(&self) -> bool {
+        let place = |query: &Waiting| (query.owner, query.lane.filter(|_| self.holder(query).is_some()));
+        self.waiting.iter().all(|query| {
+            let in_line = |other: &Waiting| !other.aside && place(other) == place(query);
+            self.is_busy(query.owner) || self.waiting.iter().any(in_line)
+        })
     }
 
     pub(super) fn finish(&mut self, number: u64) {
@@ -212,8 +250,12 @@ impl Reference {
     }
 
     pub(super) fn hold(&mut self, lane: u8, worker: u64) -> bool {
+        let was_open = !self.holders.contains_key(&lane);
         let held = *self.holders.entry(lane).or_insert(worker) == worker;
         self.touch(Some(lane));
+        if was_open {
+            self.now_held(lane);
+        }
         held
     }
 
