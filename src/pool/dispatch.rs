@@ -7,7 +7,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     broker::{Claim, Claimant, Ending, Lease, Output, Scope},
-    config::{Affinity, Config},
+    config::{Config, KindConfig},
     events::What,
     model::{DeathCause, FailureReason, Outcome},
     state::PoolLifecycle,
@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     Inner,
-    kinds::{Kind, session_lane},
+    kinds::{Kind, has_affinity, is_strict, key_of, session_lane},
     recovery::{self, Rules},
     worker_data::Reservation,
 };
@@ -46,7 +46,14 @@ impl Inner {
     /// Claims a query for a reserved worker and starts it there. False if there was none.
     pub(super) async fn hand_over(&self, kind: &Kind, reservation: Reservation, scope: Scope) -> bool {
         let worker = reservation.worker.clone();
-        let takes_lane = kind.is_strict();
+        let config = kind.config();
+        if config.keyed && !worker.kind.keyed {
+            // It has served all keys, and so can be no key's own. Another is started in its place.
+            worker.request_stop(DeathCause::Reloaded, StopMode::WhenDone);
+            self.nudge.notify_one();
+            return true;
+        }
+        let takes_lane = is_strict(&config);
         let claimed = self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane }).await;
         let Some(claim) = claimed.unwrap_or_else(|error| {
             warn!(%error, "cannot fetch a query");
@@ -58,7 +65,7 @@ impl Inner {
             self.nudge.notify_one();
             return false;
         };
-        self.remember_lane(kind, &claim, &worker);
+        self.remember_lane(kind, &config, &claim, &worker);
         let started = worker.start_task(claim);
         // Either way the worker is not free: it has its query, or it is on its way out.
         reservation.used();
@@ -73,16 +80,23 @@ impl Inner {
     }
 
     /// The next query of the same key or session is to find this worker.
-    fn remember_lane(&self, kind: &Kind, claim: &Claim, worker: &Arc<PoolWorker>) {
-        let spec = claim.lease.spec();
-        if spec.key.is_none() && spec.session_id.is_none() {
-            return;
+    fn remember_lane(&self, kind: &Kind, config: &KindConfig, claim: &Claim, worker: &Arc<PoolWorker>) {
+        let Some(lane) = &claim.lane else { return };
+        match key_of(lane) {
+            Some(key) if config.keyed => {
+                // Never without holding its lane.
+                if worker.key().is_none() && self.broker.hold(&kind.name, lane, worker.id) {
+                    worker.bind(key.into());
+                }
+            }
+            // A keyed worker serves no session for good; and a reload may have come in between.
+            None if config.keyed => self.broker.let_go(&kind.name, worker.id, Some(lane)),
+            _ if is_strict(config) && !kind.is_strict() => self.broker.let_go(&kind.name, worker.id, Some(lane)),
+            _ => {}
         }
-        let Some(lane) = claim.lane.clone().or_else(|| kind.lane(spec)) else { return };
-        if kind.config().keyed {
-            worker.bind(lane.clone());
+        if has_affinity(config) {
+            self.remember(kind, lane, worker);
         }
-        self.remember(kind, &lane, worker);
     }
 
     pub(super) fn remember(&self, kind: &Kind, lane: &Arc<str>, worker: &Arc<PoolWorker>) {
@@ -147,11 +161,15 @@ impl Host for Inner {
         if !worker.has_served() || kind.is_removed() || self.lifecycle.get() != PoolLifecycle::Ready {
             self.nudge.notify_one();
         }
+        if worker.is_drained() && worker.key().is_none() {
+            // What it has come to hold meanwhile goes to others too.
+            self.broker.let_go(&kind.name, worker.id, None);
+        }
         if self.gives_way(&kind, worker) {
             return;
         }
         self.data.enqueue_ready(worker, kind.config().balance);
-        if kind.is_strict() && self.broker.waits_for(&kind.name, worker.id) {
+        if self.may_be_held(&kind) && self.broker.waits_for(&kind.name, worker.id) {
             self.dispatch_to(&kind, worker).await;
         }
         self.dispatch(&kind).await;
@@ -159,12 +177,13 @@ impl Host for Inner {
 
     fn session(&self, worker: &Arc<PoolWorker>, session_id: &str) {
         let kind = self.kinds.get(worker.slot);
-        if kind.config().affinity == Affinity::Off && !kind.config().keyed {
+        let config = kind.config();
+        if !has_affinity(&config) {
             return;
         }
-        let lane: Arc<str> = session_lane(session_id).into();
+        let lane = session_lane(session_id);
         // A worker that is bound to a key is found by it; others hold the session themselves.
-        if kind.is_strict() && worker.key().is_none() {
+        if is_strict(&config) && !config.keyed && worker.key().is_none() && !worker.is_drained() {
             self.broker.hold(&kind.name, &lane, worker.id);
         }
         self.remember(&kind, &lane, worker);
@@ -191,6 +210,12 @@ impl Host for Inner {
 }
 
 impl Inner {
+    /// Whether a query may wait in a lane that a worker holds. A kind that is not strict has none but in the moments after
+    /// it ceased to be.
+    pub(super) fn may_be_held(&self, kind: &Kind) -> bool {
+        kind.is_strict() || self.broker.waiting(&kind.name) > self.broker.open(&kind.name)
+    }
+
     /// What all live workers of a kind can do, now that one more has told.
     pub(super) fn learn(&self, kind: &Kind) {
         kind.learn(|| {
@@ -206,8 +231,12 @@ impl Inner {
         if worker.key().is_none() && kind.config().keyed {
             return false;
         }
+        // Whoever drained it wants it to stay.
+        if worker.is_drained() {
+            return false;
+        }
         let Some(reason) = kind.asked_to_give_way() else { return false };
-        if !worker.stop_if_free(DeathCause::Evicted) {
+        if !worker.stop_if_spare(DeathCause::Evicted) {
             return false;
         }
         self.evicted(kind, worker, reason);

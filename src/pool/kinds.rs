@@ -159,23 +159,9 @@ impl Kind {
         all
     }
 
-    /// What a query has in common with those that must, or should, reach the same worker.
-    pub(super) fn lane(&self, spec: &QuerySpec) -> Option<Arc<str>> {
-        let config = self.config();
-        if config.keyed {
-            return spec.key.as_deref().map(Into::into);
-        }
-        if config.affinity == Affinity::Off {
-            return None;
-        }
-        let by_key = spec.key.as_deref().map(|key| format!("key {key}"));
-        by_key.or_else(|| spec.session_id.as_deref().map(session_lane)).map(Into::into)
-    }
-
     /// Whether queries of one lane must reach the same worker, and not just should.
     pub(super) fn is_strict(&self) -> bool {
-        let config = self.config();
-        config.keyed || config.affinity == Affinity::Strict
+        is_strict(&self.config())
     }
 
     pub(super) fn ask_to_give_way(&self, reason: String) {
@@ -187,9 +173,38 @@ impl Kind {
     }
 }
 
+/// Whether queries of one lane must reach the same worker.
+pub(super) fn is_strict(config: &KindConfig) -> bool {
+    config.keyed || config.affinity == Affinity::Strict
+}
+
+/// Whether queries of one lane must, or should, reach the same worker.
+pub(super) fn has_affinity(config: &KindConfig) -> bool {
+    config.keyed || config.affinity != Affinity::Off
+}
+
+const KEY: &str = "key ";
+const SESSION: &str = "session ";
+
+/// What a query has in common with others that its kind may want to reach the same worker. What the kind makes of it does
+/// not matter here: that may change while the query waits.
+pub(super) fn lane(spec: &QuerySpec) -> Option<Arc<str>> {
+    let by_key = spec.key.as_deref().map(key_lane);
+    by_key.or_else(|| spec.session_id.as_deref().map(session_lane))
+}
+
+pub(super) fn key_lane(key: &str) -> Arc<str> {
+    format!("{KEY}{key}").into()
+}
+
 /// The lane of a session where it has no key.
-pub(super) fn session_lane(session_id: &str) -> String {
-    format!("session {session_id}")
+pub(super) fn session_lane(session_id: &str) -> Arc<str> {
+    format!("{SESSION}{session_id}").into()
+}
+
+/// The key that a lane is of, unless it is a session's.
+pub(super) fn key_of(lane: &str) -> Option<&str> {
+    lane.strip_prefix(KEY)
 }
 
 impl Scaling {

@@ -5,11 +5,16 @@ use std::{fmt, sync::Arc};
 use tracing::{info, warn};
 
 use crate::{
-    config::{self, Change, Config, Effect, PoolConfig},
+    config::{self, Change, Config, Effect, KindConfig, PoolConfig},
     events::What,
+    model::DeathCause,
+    worker::StopMode,
 };
 
-use super::{AdminError, Inner, Pool};
+use super::{
+    AdminError, Inner, Pool,
+    kinds::{Kind, is_strict, key_lane},
+};
 
 /// Reads the configuration again from where it was read at the start. The error is for a person.
 pub struct Reloader(Box<dyn Fn() -> Result<Config, String> + Send + Sync>);
@@ -53,6 +58,24 @@ impl Pool {
 }
 
 impl Inner {
+    fn reconfigure(&self, kind: &Kind, config: &KindConfig) {
+        let old = kind.config();
+        kind.reconfigure(self.settings(config.clone()));
+        if (old.keyed, is_strict(&old)) == (config.keyed, is_strict(config)) {
+            return;
+        }
+        // Whoever holds a lane holds it by a rule that is no more.
+        for worker in self.data.all_of_kind(kind.slot) {
+            if !config.keyed || !worker.kind.keyed {
+                self.broker.let_go(&kind.name, worker.id, None);
+            } else if let Some(key) = worker.key()
+                && !self.broker.hold(&kind.name, &key_lane(key), worker.id)
+            {
+                worker.request_stop(DeathCause::Reloaded, StopMode::WhenDone);
+            }
+        }
+    }
+
     fn put_in_force(&self, new: Config, changes: &[Change]) {
         for change in changes {
             match change.effect {
@@ -70,7 +93,7 @@ impl Inner {
         for config in &new.kinds {
             match self.kinds.named(&config.name) {
                 Some(kind) if kind.is_removed() || *kind.config() != *config => {
-                    kind.reconfigure(self.settings(config.clone()));
+                    self.reconfigure(&kind, config);
                 }
                 Some(_) => {}
                 None => self.add_kind(config.clone()),

@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     Inner, Supervisor,
-    kinds::Kind,
+    kinds::{Kind, key_of},
     plan::{DemandView, KindView, PoolView, Starts, Step, WorkerView, plan},
 };
 
@@ -90,11 +90,10 @@ impl Supervisor {
         let demand = inner.broker.demand(&kind.name, LANES);
         let stopping = inner.lifecycle.get() == PoolLifecycle::Draining;
         let removed = kind.is_removed();
-        let strict = kind.is_strict();
         let views: Vec<WorkerView> = workers
             .iter()
             .map(|worker| {
-                let wanted = strict && inner.broker.waits_for(&kind.name, worker.id);
+                let wanted = demand.waiting > demand.open && inner.broker.waits_for(&kind.name, worker.id);
                 worker_view(worker, wanted, self.replaces.get(&worker.id).copied())
             })
             .collect();
@@ -158,7 +157,7 @@ impl Supervisor {
             Step::Evict { kind, worker, reason } => {
                 let kind = self.inner.kinds.get(kind);
                 if let Some(worker) = self.inner.data.get(worker)
-                    && worker.stop_if_free(DeathCause::Evicted)
+                    && worker.stop_if_spare(DeathCause::Evicted)
                 {
                     self.inner.evicted(&kind, &worker, reason);
                 }
@@ -171,7 +170,7 @@ impl Supervisor {
         let kind = self.inner.kinds.get(kind);
         let from = self.inner.live(&kind);
         let free = workers.iter().filter_map(|id| self.inner.data.get(*id));
-        let stopped = free.filter(|worker| worker.stop_if_free(cause)).count();
+        let stopped = free.filter(|worker| worker.stop_if_spare(cause)).count();
         kind.scaling.lock().shrank(now);
         if stopped > 0 {
             self.inner.scaled(&kind, from, from.saturating_sub(stopped), reason);
@@ -221,10 +220,12 @@ fn worker_view(worker: &PoolWorker, wanted: bool, replaces: Option<WorkerId>) ->
 
 fn demand_view(demand: &Demand, now: Instant) -> DemandView {
     let since = |at: Instant| now.saturating_duration_since(at);
+    let lanes = demand.lanes.iter().zip(&demand.lanes_since);
+    let keys = lanes.filter_map(|(lane, at)| Some((key_of(lane)?, at)));
     DemandView {
         open: demand.open,
         oldest: demand.oldest.map(since),
-        lanes: demand.lanes.iter().cloned().zip(demand.lanes_since.iter().map(|at| since(*at))).collect(),
+        lanes: keys.map(|(key, at)| (key.into(), since(*at))).collect(),
     }
 }
 

@@ -9,12 +9,13 @@ use crate::{
     metrics::Refusal,
     model::{QueryId, QuerySpec, RejectReason},
     state::PoolLifecycle,
+    worker::PoolWorker,
 };
 
 use super::{
     Inner, Pool,
     health::is_admitting,
-    kinds::{Kind, session_lane},
+    kinds::{self, Kind, session_lane},
     routing::Unroutable,
     worker_data::Reservation,
 };
@@ -92,15 +93,15 @@ impl Pool {
         }
         let id = request.id.unwrap_or_else(QueryId::generate);
         let queue_timeout = request.spec.queue_timeout.or(kind.config().queue_timeout);
-        let spec = keyed(&kind, QuerySpec { kind: name.clone(), queue_timeout, ..request.spec })?;
-        let lane = kind.lane(&spec);
+        let spec = inner.keyed(&kind, QuerySpec { kind: name.clone(), queue_timeout, ..request.spec })?;
+        let lane = kinds::lane(&spec);
         let reserved = if spec.reject_if_busy { inner.reserve_now(&kind, lane.as_deref(), &id).await? } else { None };
         let submitted = inner
             .broker
             .submit(NewQuery {
                 id: id.clone(),
                 spec,
-                lane: lane.clone().filter(|_| kind.is_strict()),
+                lane: lane.clone(),
                 deadline: request.deadline,
                 abandon_after: request.abandon_after,
             })
@@ -121,19 +122,31 @@ impl Pool {
     }
 }
 
-/// A keyed kind must know the key. A session that one of its workers holds stands for that worker's key.
-fn keyed(kind: &Kind, mut spec: QuerySpec) -> Result<QuerySpec, Unroutable> {
-    if kind.config().keyed && spec.key.is_none() {
-        let session = spec.session_id.as_deref().map(session_lane);
-        let holder = session.and_then(|lane| kind.whereabouts.find(&lane));
-        let key = holder.as_ref().and_then(|worker| worker.key());
-        let key = key.ok_or_else(|| Unroutable::NoKey { kind: kind.name.clone() })?;
-        spec.key = Some((**key).into());
-    }
-    Ok(spec)
-}
-
 impl Inner {
+    /// A keyed kind must know the key. A session that one of its workers holds stands for that worker's key.
+    fn keyed(&self, kind: &Kind, mut spec: QuerySpec) -> Result<QuerySpec, Unroutable> {
+        if kind.config().keyed && spec.key.is_none() {
+            let session = spec.session_id.as_deref().map(session_lane);
+            let holder = session.and_then(|lane| self.whereabouts(kind, &lane));
+            let key = holder.as_ref().and_then(|worker| worker.key());
+            let key = key.ok_or_else(|| Unroutable::NoKey { kind: kind.name.clone() })?;
+            spec.key = Some((**key).into());
+        }
+        Ok(spec)
+    }
+
+    /// The worker that queries of a lane must, or should, reach: the one that served it last. One that was forgotten may
+    /// still hold the lane.
+    fn whereabouts(&self, kind: &Kind, lane: &str) -> Option<Arc<PoolWorker>> {
+        let config = kind.config();
+        if !kinds::has_affinity(&config) {
+            return None;
+        }
+        let holder = || self.broker.holder(&kind.name, lane).and_then(|holder| self.data.get(holder));
+        let known = kind.whereabouts.find(lane);
+        known.or_else(|| if kinds::is_strict(&config) { holder() } else { None })
+    }
+
     /// Whether new queries are taken.
     pub(super) fn is_open(&self) -> Result<(), RequestError> {
         let lifecycle = self.lifecycle.get();
@@ -160,7 +173,7 @@ impl Inner {
 
     /// Brings a query that has just arrived to the worker that knows its key or session, or to any that is ready.
     async fn place(&self, kind: &Kind, lane: Option<&str>) {
-        if let Some(worker) = lane.and_then(|lane| kind.whereabouts.find(lane)) {
+        if let Some(worker) = lane.and_then(|lane| self.whereabouts(kind, lane)) {
             self.dispatch_to(kind, &worker).await;
         }
         self.dispatch(kind).await;
@@ -178,7 +191,9 @@ impl Inner {
             return Ok(None);
         }
         let balance = kind.config().balance;
-        let known = lane.and_then(|lane| kind.whereabouts.find(lane));
+        // One that takes no queries is as good as unknown, unless the key is its own.
+        let serves = |worker: &Arc<PoolWorker>| worker.key().is_some() || !worker.is_drained();
+        let known = lane.and_then(|lane| self.whereabouts(kind, lane)).filter(serves);
         let reserved = known.as_ref().and_then(|worker| self.data.reserve_worker(worker, balance));
         // One that must reach its own worker has no use for another.
         let any = || {

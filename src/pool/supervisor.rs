@@ -23,7 +23,7 @@ use crate::{
 use super::{
     Inner, Portrait,
     drain::Drained,
-    kinds::{Kind, Settings},
+    kinds::{Kind, Settings, key_lane},
     memory::MemoryReservation,
     watchdog::Guarded,
 };
@@ -204,15 +204,16 @@ impl Supervisor {
         let limit = self.inner.config().pool.memory_budget;
         let memory = self.inner.memory.reserve(settings.config.memory.unwrap_or(0), limit)?;
         let id = self.inner.next_worker_id();
+        let lane = key.as_deref().map(key_lane);
         // From here on the key's queries wait for this worker.
-        if key.as_ref().is_some_and(|key| !self.inner.broker.hold(&kind.name, key, id)) {
+        if lane.as_ref().is_some_and(|lane| !self.inner.broker.hold(&kind.name, lane, id)) {
             return None;
         }
         let worker = Arc::new(PoolWorker::new(Birth {
             id,
             slot: kind.slot,
             kind: settings.config.clone(),
-            key: key.clone(),
+            key,
             metrics: kind.metrics.clone(),
             events: kind.events.clone(),
         }));
@@ -221,8 +222,8 @@ impl Supervisor {
             sockets: self.sockets.clone(),
             environment: settings.environment.clone(),
         };
-        if let Some(key) = key {
-            self.inner.remember(kind, &key, &worker);
+        if let Some(lane) = lane {
+            self.inner.remember(kind, &lane, &worker);
         }
         self.inner.data.add(worker.clone());
         let host: Arc<dyn Host> = self.inner.clone();
@@ -258,7 +259,7 @@ impl Inner {
             if self.data.has_ready(kind.slot) {
                 self.dispatch(&kind).await;
             }
-            if !kind.is_strict() {
+            if !self.may_be_held(&kind) {
                 continue;
             }
             for worker in self.data.all_of_kind(kind.slot) {

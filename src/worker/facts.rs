@@ -113,6 +113,11 @@ impl PoolWorker {
         self.lock.lock().current_task.clone()
     }
 
+    /// Whether it takes no queries because someone said so.
+    pub fn is_drained(&self) -> bool {
+        self.lock.lock().drained
+    }
+
     /// Whether it has finished a query.
     pub fn has_served(&self) -> bool {
         self.lock.lock().queries_processed > 0

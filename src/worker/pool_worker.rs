@@ -267,8 +267,18 @@ impl PoolWorker {
 
     /// Asks for the worker to be stopped if it is in service and has no query. Says whether it was.
     pub fn stop_if_free(&self, cause: DeathCause) -> bool {
+        self.stop_if(cause, |_| true)
+    }
+
+    /// The same, but never if it is drained: whoever did that wants it to stay.
+    pub fn stop_if_spare(&self, cause: DeathCause) -> bool {
+        self.stop_if(cause, |inner| !inner.drained)
+    }
+
+    fn stop_if(&self, cause: DeathCause, may_go: impl FnOnce(&Inner) -> bool) -> bool {
         let mut inner = self.lock.lock();
         let free = inner.intent.is_none() && inner.current_task.is_none() && self.state().can_take_query();
+        let free = free && may_go(&inner);
         if free {
             self.record_stop(&mut inner, cause, StopMode::WhenDone);
             drop(inner);

@@ -106,6 +106,11 @@ fn for_keys(kind: &KindView) -> Option<Wish> {
     }
     // Those that are starting for no key in particular take the first ones.
     let unbound = kind.workers.iter().filter(|worker| worker.is_starting() && !worker.bound).count();
+    if kind.demand.lanes.is_empty() && kind.demand.open > 0 && unbound == 0 {
+        // They came before the kind was keyed, and any worker that is not bound yet will do.
+        let (reason, waited) = ("queries without a key wait".to_owned(), kind.demand.oldest.unwrap_or_default());
+        return Some(Wish { keys: vec![None], reason, pressing: true, waited });
+    }
     let lanes: Vec<&(Arc<str>, Duration)> = kind.demand.lanes.iter().skip(unbound).collect();
     let (first, waited) = lanes.first()?;
     let reason = match lanes.len() {
