@@ -57,6 +57,8 @@ pub(super) struct Scaling {
     last_growth: Option<Instant>,
     quiet_since: Option<Instant>,
     peak_busy: usize,
+    /// Since when there are fewer workers than the kind is to keep.
+    short_since: Option<Instant>,
     /// Workers that ended in failure and in whose place none was started yet.
     lost: usize,
 }
@@ -234,6 +236,15 @@ impl Scaling {
             self.quiet_since.get_or_insert(now);
             self.peak_busy = self.peak_busy.max(busy);
         }
+    }
+
+    /// Takes note of whether there are fewer workers than are to be kept, and says for how long.
+    pub(super) fn short_for(&mut self, is_short: bool, now: Instant) -> Duration {
+        if !is_short {
+            self.short_since = None;
+            return Duration::ZERO;
+        }
+        now.saturating_duration_since(*self.short_since.get_or_insert(now))
     }
 
     pub(super) fn lost_one(&mut self) {

@@ -36,7 +36,7 @@ impl Supervisor {
         for step in steps {
             self.take(step, now);
         }
-        self.next_look = view.kinds.iter().filter_map(next_look).min().map(|wait| now + wait);
+        self.next_look = view.kinds.iter().filter_map(|kind| next_look(&view, kind)).min().map(|wait| now + wait);
     }
 
     /// Marks the workers that were started with other settings than their kind has now. Only after a change: the
@@ -101,8 +101,9 @@ impl Supervisor {
         let mut scaling = kind.scaling.lock();
         scaling.observe(demand.waiting, busy, now);
         let trouble = kind.trouble.lock();
-        let view = KindView {
+        let mut view = KindView {
             kind: kind.slot,
+            short_for: Duration::ZERO,
             floor: if stopping || removed { 0 } else { scaling.floor(config.min) },
             shrink_to: scaling.shrink_to,
             removed,
@@ -120,6 +121,7 @@ impl Supervisor {
             workers: views,
             config,
         };
+        view.short_for = scaling.short_for(view.live() < view.floor, now);
         // Asked for once, done once: what the load asks for later is another matter.
         scaling.shrink_to = view.shrink_to.filter(|target| view.live() > *target);
         view
@@ -230,10 +232,10 @@ fn demand_view(demand: &Demand, now: Instant) -> DemandView {
 }
 
 /// When a kind that may still grow is to be looked at again, though nothing new has happened. When starts that were put off
-/// are due is known already.
-fn next_look(kind: &KindView) -> Option<Duration> {
+/// are due is known already, and so is when a worker ends or has started, which is what makes room.
+fn next_look(view: &PoolView, kind: &KindView) -> Option<Duration> {
     let put_off = kind.starts == Starts::PutOff;
-    if put_off || kind.demand.open == 0 || kind.ready || kind.workers.len() >= kind.config.max.get() {
+    if put_off || kind.ready || kind.demand.open <= kind.starting() || !view.has_room_for(kind) {
         return None;
     }
     let after = kind.config.scale_up_after;

@@ -15,6 +15,8 @@ pub(super) struct Unmet {
     /// How long it has been felt.
     pub waited: Duration,
     pub what: String,
+    /// Another worker in place of one of its own would not help.
+    pub for_floor: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,7 @@ pub(super) struct Wish {
     reason: String,
     /// Without them a query, or the kind, has no worker at all: others may have to make room.
     pub pressing: bool,
+    for_floor: bool,
     waited: Duration,
 }
 
@@ -68,7 +71,8 @@ pub(super) fn plan(kind: &KindView, wish: Wish, room: &mut Room, steps: &mut Vec
         if !wish.pressing {
             break;
         }
-        unmet.extend(lack.map(|lack| Unmet { lack, waited: wish.waited, what: wish.reason.clone() }));
+        let (waited, for_floor) = (wish.waited, wish.for_floor);
+        unmet.extend(lack.map(|lack| Unmet { lack, waited, what: wish.reason.clone(), for_floor }));
     }
     if !granted.is_empty() {
         steps.push(Step::Grow { kind: kind.kind, keys: granted, reason: wish.reason });
@@ -96,7 +100,8 @@ fn for_floor(kind: &KindView) -> Option<Wish> {
     } else {
         format!("{live} of min {} workers", kind.floor)
     };
-    Some(Wish { keys: vec![None; missing], reason, pressing: true, waited: Duration::ZERO })
+    let waited = kind.short_for.max(kind.demand.oldest.unwrap_or_default());
+    Some(Wish { keys: vec![None; missing], reason, pressing: true, for_floor: true, waited })
 }
 
 /// Each key that waits without a worker needs one of its own, however many workers there are.
@@ -109,7 +114,7 @@ fn for_keys(kind: &KindView) -> Option<Wish> {
     if kind.demand.lanes.is_empty() && kind.demand.open > 0 && unbound == 0 {
         // They came before the kind was keyed, and any worker that is not bound yet will do.
         let (reason, waited) = ("queries without a key wait".to_owned(), kind.demand.oldest.unwrap_or_default());
-        return Some(Wish { keys: vec![None], reason, pressing: true, waited });
+        return Some(Wish { keys: vec![None], reason, pressing: true, for_floor: false, waited });
     }
     let lanes: Vec<&(Arc<str>, Duration)> = kind.demand.lanes.iter().skip(unbound).collect();
     let (first, waited) = lanes.first()?;
@@ -118,7 +123,7 @@ fn for_keys(kind: &KindView) -> Option<Wish> {
         several => format!("{several} keys have no worker, {first:?} first"),
     };
     let keys = lanes.iter().map(|(key, _)| Some(key.clone())).collect();
-    Some(Wish { keys, reason, pressing: true, waited: *waited })
+    Some(Wish { keys, reason, pressing: true, for_floor: false, waited: *waited })
 }
 
 fn for_load(kind: &KindView) -> Option<Wish> {
@@ -128,7 +133,7 @@ fn for_load(kind: &KindView) -> Option<Wish> {
     }
     let wish = |workers: usize, reason: String, pressing: bool| {
         let waited = kind.demand.oldest.unwrap_or_default();
-        Some(Wish { keys: vec![None; workers], reason, pressing, waited })
+        Some(Wish { keys: vec![None; workers], reason, pressing, for_floor: false, waited })
     };
     let coming = demand.saturating_sub(kind.starting());
     if kind.live() == 0 {

@@ -1,8 +1,9 @@
 //! Decides how many workers of which kind there should be: pure functions from what is to what to do.
 //!
-//! One pass looks at the whole pool, in this order: workers that are due are replaced, kinds that need workers get them
-//! as far as there is room, idle workers of others make room where there is none, and what is not needed goes.
+//! One pass looks at the whole pool, in this order: workers that are due are replaced, a pool beyond its
+//! bounds is brought within them, kinds that need workers get them as far as there is room, idle workers of others make room where there is none, and what is not needed goes.
 
+mod bound;
 mod evict;
 mod grow;
 mod replace;
@@ -43,6 +44,7 @@ pub(super) fn plan(view: &PoolView) -> Vec<Step> {
         replace::plan(kind, &mut room, &mut steps);
     }
     let mut leaving: Vec<WorkerId> = steps.iter().flat_map(Step::retired).copied().collect();
+    bound::plan(view, &mut leaving, &mut steps);
     let mut wishes: Vec<_> = view.kinds.iter().filter_map(|kind| Some((kind, grow::wish(kind)?))).collect();
     // A kind that has no worker comes before one that would like to have more.
     wishes.sort_by_key(|(_, wish)| !wish.pressing);

@@ -29,12 +29,19 @@ impl Room {
         let workers = || view.kinds.iter().flat_map(|kind| &kind.workers);
         let stopping = || workers().filter(|worker| worker.is_stopping());
         let reserved: u64 = workers().map(|worker| worker.reserved).sum();
+        let count = workers().count();
+        let places = view.max_workers.saturating_sub(count);
+        let leaving: u64 = stopping().map(|worker| worker.reserved).sum();
+        let memory = view.memory_budget.map(|budget| budget.saturating_sub(reserved));
         let starting = workers().filter(|worker| worker.is_starting()).count();
         Self {
-            places: view.max_workers.saturating_sub(workers().count()),
-            places_coming: stopping().count(),
-            memory: view.memory_budget.map(|budget| budget.saturating_sub(reserved)),
-            memory_coming: stopping().map(|worker| worker.reserved).sum(),
+            places,
+            // A pool beyond its bounds gets no room by what brings it within them.
+            places_coming: view.max_workers.saturating_sub(count - stopping().count()) - places,
+            memory,
+            memory_coming: view
+                .memory_budget
+                .map_or(leaving, |budget| budget.saturating_sub(reserved - leaving) - budget.saturating_sub(reserved)),
             starts: view.max_starting.saturating_sub(starting),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::room::Room;
 use crate::{
     config::{Eviction, KindConfig},
     model::{DeathCause, WorkerId},
@@ -23,6 +24,8 @@ pub(crate) struct KindView {
     pub config: Arc<KindConfig>,
     /// Workers kept whatever the load: `min`, or more if someone asked for more. None once the kind or the server goes.
     pub floor: usize,
+    /// How long there have been fewer.
+    pub short_for: Duration,
     /// Someone asked for no more than this many just now.
     pub shrink_to: Option<usize>,
     /// The kind is no longer configured; what was accepted for it is still served.
@@ -84,6 +87,14 @@ pub(crate) struct WorkerView {
     pub replaces: Option<WorkerId>,
 }
 
+impl PoolView {
+    /// Whether one more worker of the kind could be started now.
+    pub(crate) fn has_room_for(&self, kind: &KindView) -> bool {
+        let in_kind = kind.workers.len() < kind.config.max.get();
+        in_kind && Room::of(self).take(kind.memory()).is_ok()
+    }
+}
+
 impl WorkerView {
     pub(super) fn is_starting(&self) -> bool {
         matches!(self.state, WorkerState::Spawning | WorkerState::Loading)
@@ -115,7 +126,7 @@ impl KindView {
         self.workers.iter().filter(|worker| !self.is_surge(worker)).count()
     }
 
-    pub(super) fn starting(&self) -> usize {
+    pub(crate) fn starting(&self) -> usize {
         self.workers.iter().filter(|worker| worker.is_starting() && !self.is_surge(worker)).count()
     }
 

@@ -50,3 +50,30 @@ fn nobody_gives_way_below_its_minimum_or_for_a_kind_at_its_own_maximum() {
     let other = kind("other", "min = 0").with([busy(2)]);
     assert_eq!(plan(&pool([full, other])), [], "another kind's place is of no use to it");
 }
+
+#[test]
+fn a_kind_below_its_minimum_gets_room_too() {
+    let short = |short: f64| KindView { short_for: seconds(short), ..kind("needy", "min = 1") };
+    let other = kind("other", "min = 0").with([busy(1), busy(2)]);
+    let full = |needy: KindView| plan(&PoolView { max_workers: 2, ..pool([needy, other.clone()]) });
+    assert_eq!(giving_way(&full(short(0.0).waiting(1, seconds(60.0)))), [1], "a query has waited");
+    assert_eq!(giving_way(&full(short(5.0))), [1], "nobody waits, but it is to be warm");
+    assert_eq!(full(short(4.9)), []);
+    // A worker of its own would be in vain.
+    let keyed = kind("keyed", "keyed = true\nmin = 2").with([bound(busy(1))]);
+    let keyed = KindView { short_for: seconds(60.0), ..keyed };
+    let other = kind("other", "min = 1").with([busy(2)]);
+    assert_eq!(plan(&PoolView { max_workers: 2, ..pool([keyed, other]) }), []);
+}
+
+#[test]
+fn only_who_can_free_what_is_lacking_gives_way() {
+    let needy = kind("needy", "min = 0\nmemory = \"100MiB\"").waiting(1, seconds(60.0));
+    let light = kind("light", "min = 0").with([busy(1), busy(2), busy(3)]);
+    let heavy = kind("heavy", "min = 0\nmemory = \"60MiB\"").with([busy(4), busy(5)]);
+    let view = PoolView { memory_budget: Some(120 * MIB), ..pool([needy, light, heavy]) };
+    assert_eq!(giving_way(&plan(&view)), [2], "not the one with most to spare");
+    let one_stays = KindView { floor: 1, ..view.kinds[2].clone() };
+    let in_vain = PoolView { kinds: vec![view.kinds[0].clone(), view.kinds[1].clone(), one_stays], ..view };
+    assert_eq!(plan(&in_vain), [], "60 MiB would not be enough");
+}

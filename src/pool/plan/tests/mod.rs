@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
+mod bounds;
 mod eviction;
 mod giving_way;
 mod growth;
@@ -39,6 +40,7 @@ fn kind(name: &str, settings: &str) -> KindView {
     KindView {
         kind: 0,
         floor: config.min,
+        short_for: Duration::ZERO,
         shrink_to: None,
         removed: false,
         unfinished: 0,
