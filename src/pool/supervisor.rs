@@ -70,6 +70,8 @@ pub struct StopSignals {
 pub(super) enum Event {
     Ended(Result<(Id, Arc<Certificate>), JoinError>),
     Nudge,
+    /// Queries wait that nobody brought to a worker.
+    Arrival,
     Tick,
     Stop,
 }
@@ -112,7 +114,7 @@ impl Supervisor {
         tokio::select! {
             Some(ended) = self.drivers.join_next_with_id() => Event::Ended(ended),
             () = nudged(&self.inner, self.last_pass + GAP) => Event::Nudge,
-            () = self.inner.broker.arrival() => Event::Nudge,
+            () = self.inner.broker.arrival() => Event::Arrival,
             _ = tick.tick() => Event::Tick,
             () = until(self.inner.next_start(), self.next_look) => Event::Nudge,
         }
@@ -120,6 +122,12 @@ impl Supervisor {
 
     pub(super) async fn handle(&mut self, event: Event) {
         match event {
+            Event::Arrival => {
+                // Free workers get them at once; whether there are enough of them is looked at like after any nudge.
+                self.inner.dispatch_all().await;
+                self.inner.nudge.notify_one();
+                return;
+            }
             Event::Ended(ended) => self.bury(ended),
             Event::Tick => {
                 let now = Instant::now();
