@@ -17,12 +17,14 @@ const FAILING: usize = 6;
 const FAILURES: usize = 1_000;
 const MIB: usize = 1 << 20;
 
+const POOL: &str = "[pool]\nmemory_budget = \"110MiB\"\nmax_starting = 8\n";
+
 fn name(number: usize) -> String {
     format!("bad{number}")
 }
 
 /// Kinds whose workers exit at once until the gate is open, beside one that works.
-fn server(gate: &Gate) -> Server {
+fn config(gate: &Gate) -> String {
     let worker = env!("CARGO_BIN_EXE_fake-worker");
     let script = format!("test -e {} && exec {worker}; exit 3", gate.path().display());
     let settings = "min = 1\nmax = 2\nmemory = \"10MiB\"\ncircuit_failures = 10000\n\
@@ -31,7 +33,7 @@ fn server(gate: &Gate) -> Server {
         .map(|number| format!("[kinds.{}]\ncommand = [\"sh\", \"-c\", {script:?}]\n{settings}\n", name(number)));
     let bad: String = bad.collect();
     let good = fake_kind("good", &[], "min = 2\nmax = 2\nmemory = \"20MiB\"");
-    Server::start(&format!("[pool]\nmemory_budget = \"110MiB\"\nmax_starting = 8\n{bad}{good}"))
+    format!("{POOL}{bad}{good}")
 }
 
 fn failures(server: &Server) -> usize {
@@ -43,7 +45,7 @@ fn failures(server: &Server) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_failed_starts_leave_nothing_behind_and_disturb_nobody() {
     let gate = Gate::closed();
-    let server = server(&gate);
+    let server = Server::start(&config(&gate));
     let mut client = server.client().await;
     let enough = Arc::new(AtomicBool::new(false));
     let traffic = tokio::spawn({
@@ -78,5 +80,18 @@ async fn a_thousand_failed_starts_leave_nothing_behind_and_disturb_nobody() {
     assert_eq!(server.worker_pids().len(), live.len());
     let sockets = fs::read_dir(server.leftovers().pop().expect("a directory for sockets")).unwrap().count();
     assert!(sockets <= live.len(), "{sockets} sockets for {} workers", live.len());
+
+    // When the last of them has gone, nothing is left of what they took.
+    let on_demand = fake_kind("other", &[], "min = 0\nmemory = \"20MiB\"");
+    server.rewrite(&format!("{POOL}{on_demand}"));
+    assert!(client.reload(false).await.unwrap().applied);
+    eventually("all to be gone", || server.worker_pids().is_empty().then_some(()));
+    eventually("all memory to be given back", || {
+        (server.metric_sum("remuda_memory_reserved_bytes") as usize == 0).then_some(())
+    });
+    assert_eq!(failures(&server), started - live.len(), "no further one failed");
+    assert_eq!(zombies_of(server.pid()), Vec::<u32>::new());
+    let sockets = fs::read_dir(server.leftovers().pop().expect("a directory for sockets")).unwrap().count();
+    assert_eq!(sockets, 0);
     assert_eq!(server.stop_cleanly().code(), Some(0));
 }
