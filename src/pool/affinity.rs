@@ -71,7 +71,7 @@ mod tests {
         let whereabouts = Whereabouts::default();
         let worker = PoolWorker::on_paper(1);
         assert!(whereabouts.remember(&key_lane("a"), &worker).is_none());
-        for session in 0..REMEMBERED.get() + 1 {
+        for session in 0..=REMEMBERED.get() {
             whereabouts.remember(&session_lane(&session.to_string()), &worker);
         }
         assert!(whereabouts.find(&session_lane("0")).is_none());

@@ -79,16 +79,18 @@ impl Inner {
         true
     }
 
+    /// Binds a worker to a key, never without holding the key's lane.
+    fn bind(&self, kind: &Kind, worker: &PoolWorker, lane: &Arc<str>, key: &str) {
+        if worker.key().is_none() && self.broker.hold(&kind.name, lane, worker.id) {
+            worker.bind(key.into());
+        }
+    }
+
     /// The next query of the same key or session is to find this worker.
     fn remember_lane(&self, kind: &Kind, config: &KindConfig, claim: &Claim, worker: &Arc<PoolWorker>) {
         let Some(lane) = &claim.lane else { return };
         match key_of(lane) {
-            Some(key) if config.keyed => {
-                // Never without holding its lane.
-                if worker.key().is_none() && self.broker.hold(&kind.name, lane, worker.id) {
-                    worker.bind(key.into());
-                }
-            }
+            Some(key) if config.keyed => self.bind(kind, worker, lane, key),
             // A keyed worker serves no session for good; and a reload may have come in between.
             None if config.keyed => self.broker.let_go(&kind.name, worker.id, Some(lane)),
             _ if is_strict(config) && !kind.is_strict() => self.broker.let_go(&kind.name, worker.id, Some(lane)),
