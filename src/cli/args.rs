@@ -65,7 +65,7 @@ pub(super) enum Command {
     Dead(DeadCommand),
     /// Set how many workers a kind shall have
     Scale(ScaleArgs),
-    /// Replace a worker by a new one, which is ready first
+    /// Replace a worker by a new one, which is ready first unless the worker is bound to a key
     Restart(RestartArgs),
     /// Stop a worker that runs no query
     Evict(EvictArgs),
@@ -135,7 +135,7 @@ pub(super) struct QueryArgs {
     /// JSON text: as it is, from a file with @FILE, or from standard input with -
     #[arg(allow_negative_numbers = true)]
     pub payload: String,
-    /// The kind of worker to run on; may be left out if there is just one, or if the type picks it
+    /// The kind of worker to run on; may be left out if there is just one, or if the type or the capabilities pick it
     #[arg(long)]
     pub kind: Option<String>,
     /// The type of the query, which can pick the kind and is told to the worker
@@ -144,10 +144,10 @@ pub(super) struct QueryArgs {
     /// 0 is served first, 1000 last
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub priority: u32,
-    /// What the query belongs to, such as a workspace; told to the worker
+    /// What the query belongs to, such as a workspace; picks the worker, as far as the kind says, and is told to it
     #[arg(long)]
     pub key: Option<String>,
-    /// Who asks; shown in listings
+    /// Who asks; owners take turns, and the server may limit what each has waiting and running
     #[arg(long)]
     pub owner: Option<String>,
     /// How long a worker may take, as 30s or "1m 30s" [default: what the kind says]

@@ -198,8 +198,9 @@ Exit codes: 0 done, 1 no such kind, 2 usage, or more or fewer than the kind may 
 5 server unreachable.";
 
 pub(super) const RESTART: &str = "\
-Starts a new worker first and stops the old one when the new one is ready. A query that the old one
-runs may end before. It does not wait for any of that; remuda events shows it.
+Starts a new worker first and stops the old one when the new one is ready, if there is room for both.
+A worker that is bound to a key is stopped first; its key gets another when a query wants one. A query
+that the old one runs may end before. It does not wait for any of that; remuda events shows it.
 
 Examples:
   remuda restart 7

@@ -43,6 +43,7 @@ mod reload;
 mod reload_kinds;
 mod rotation;
 mod routing;
+mod rules;
 mod security;
 mod sizing;
 mod slow_readers;

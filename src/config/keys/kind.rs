@@ -19,8 +19,8 @@ keys! { TABLE:
          starts the first worker when the first query comes. Over all kinds at most \
          pool.max_workers.";
     MAX: Kind.max = Value("4"), AtOnce,
-        "Workers alive at most, within pool.max_workers. 4 by default, or min if that is more, so \
-         that one kind does not take the whole pool.";
+        "Workers alive at most, within pool.max_workers; while one is being replaced, one more. 4 by \
+         default, or min if that is more, so that one kind does not take the whole pool.";
     DIR: Kind.dir = Unset(r#""/srv/worker""#), Rolls,
         "The working directory; a relative path is taken from this file's directory. The server's \
          own unless set. \"private\" gives each worker an empty directory of its own under \
