@@ -123,6 +123,14 @@ impl PoolWorker {
         self.lock.lock().queries_processed > 0
     }
 
+    /// Marks the worker idle if it has had no query for as long as its kind says.
+    pub fn mark_idle(&self, now: Instant) {
+        let inner = self.lock.lock();
+        if now.duration_since(inner.last_activity) >= self.kind.idle_after {
+            let _ = self.step(WorkerState::Ready, WorkerState::Idle, "no query for a while");
+        }
+    }
+
     /// How many queries it was given.
     pub fn dispatched(&self) -> u64 {
         self.lock.lock().dispatched

@@ -305,14 +305,6 @@ impl PoolWorker {
         lives
     }
 
-    /// Marks the worker idle if it has had no query for as long as its kind says.
-    pub fn mark_idle(&self, now: Instant) {
-        let inner = self.lock.lock();
-        if now.duration_since(inner.last_activity) >= self.kind.idle_after {
-            let _ = self.step(WorkerState::Ready, WorkerState::Idle, "no query for a while");
-        }
-    }
-
     /// Resolves when there is no more time to be polite.
     pub(super) async fn killed(&self) {
         while self.intent().is_none_or(|intent| intent.mode != StopMode::Kill) {
