@@ -121,7 +121,7 @@ fn query(payload: JsonText, shape: Shape, nth: usize) -> NewQuery {
         reject_if_busy: false,
     };
     let lane = matches!(shape, Shape::Lanes).then(|| format!("lane {}", nth / 10).into());
-    NewQuery { id: QueryId::generate(), spec, deadline: None, abandon_after: None, lane }
+    NewQuery { id: QueryId::generate(), spec, deadline: None, abandon_after: None, lane, trace: None }
 }
 
 thread_local! {

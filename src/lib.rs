@@ -22,4 +22,5 @@ pub mod server;
 pub mod state;
 mod sync;
 pub mod tls;
+pub mod trace;
 pub mod worker;

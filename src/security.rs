@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     auth::{TokenFileError, Tokens},
@@ -75,13 +75,13 @@ impl Security {
         if let Some(tls) = &self.tls {
             match tls.reload() {
                 Ok(()) => info!("certificates reloaded"),
-                Err(error) => warn!("the certificates in force stay in force: {error}"),
+                Err(error) => error!("the certificates in force stay in force: {error}"),
             }
         }
         if let Some(tokens) = &self.tokens {
             match tokens.reload() {
                 Ok(()) => info!("tokens reloaded"),
-                Err(error) => warn!("the tokens in force stay in force: {error}"),
+                Err(error) => error!("the tokens in force stay in force: {error}"),
             }
         }
     }

@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     api::{self, Listener},
@@ -241,7 +241,7 @@ fn reload_on_signal(pool: Pool, security: Security) -> io::Result<JoinHandle<()>
             security.reload();
             match pool.reload(false).await {
                 Ok(reload) => info!(changes = reload.changes.len(), "reloaded on SIGHUP"),
-                Err(error) => warn!("cannot reload on SIGHUP: {error}"),
+                Err(error) => error!("cannot reload on SIGHUP: {error}"),
             }
         }
     }))

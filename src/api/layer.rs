@@ -13,9 +13,12 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tonic::Code;
 use tower::{Layer, Service};
-use tracing::{Instrument, Span, debug, info_span};
+use tracing::{Instrument, debug};
 
-use crate::metrics::{CODES, MethodMetrics, Metrics};
+use crate::{
+    metrics::{CODES, MethodMetrics, Metrics},
+    trace::CallTrace,
+};
 
 #[derive(Debug, Clone)]
 pub(super) struct ObserveLayer {
@@ -35,7 +38,7 @@ pub(super) struct Observe<S> {
 struct Call {
     metrics: Arc<MethodMetrics>,
     begun: Instant,
-    span: Span,
+    trace: CallTrace,
     code: Option<Code>,
 }
 
@@ -83,10 +86,14 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
         let metrics = self.layer.method(request.uri().path()).clone();
-        let span = info_span!("rpc", method = &*metrics.method);
-        let mut call = Call { metrics, begun: Instant::now(), span: span.clone(), code: None };
+        let trace = CallTrace::begin(&metrics.method, request.headers());
+        if let Some(context) = &trace.context {
+            request.extensions_mut().insert(context.clone());
+        }
+        let span = trace.span.clone();
+        let mut call = Call { metrics, begun: Instant::now(), trace, code: None };
         let handling = self.inner.call(request);
         let observed = async move {
             let response = handling.await?;
@@ -104,7 +111,7 @@ impl<B: Body> Body for Observed<B> {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
-        let entered = this.call.span.enter();
+        let entered = this.call.trace.span.enter();
         let frame = ready!(this.inner.poll_frame(context));
         drop(entered);
         if let Some(Ok(frame)) = &frame
@@ -128,7 +135,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         // Without a status the client went away before the end.
         let code = self.code.unwrap_or(Code::Cancelled) as usize;
-        let _entered = self.span.enter();
+        let _entered = self.trace.span.enter();
         debug!(code = CODES[code], "call finished");
         self.metrics.finished(code, self.begun.elapsed());
     }

@@ -82,6 +82,7 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
         },
         deadline: None,
         abandon_after,
+        caller: None,
     })
 }
 

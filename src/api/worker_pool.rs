@@ -51,8 +51,9 @@ impl WorkerPoolService {
 #[tonic::async_trait]
 impl WorkerPool for WorkerPoolService {
     async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<proto::SubmitResponse>, Status> {
-        let proto::SubmitRequest { query_id, query } = request.into_inner();
-        let accepted = self.submit(self.read(&query_id, query, None)?).await?;
+        let (_, extensions, proto::SubmitRequest { query_id, query }) = request.into_parts();
+        let query = QueryRequest { caller: extensions.get().cloned(), ..self.read(&query_id, query, None)? };
+        let accepted = self.submit(query).await?;
         Ok(Response::new(accepted_response(&accepted)))
     }
 
@@ -74,8 +75,9 @@ impl WorkerPool for WorkerPoolService {
 
     async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
         let deadline = request::deadline(request.metadata()).inspect_err(|_| self.pool.refused_as_invalid())?;
-        let proto::ExecuteRequest { query_id, query } = request.into_inner();
-        let query = QueryRequest { deadline, ..self.read(&query_id, query, Some(ABANDON_AFTER))? };
+        let (_, extensions, proto::ExecuteRequest { query_id, query }) = request.into_parts();
+        let read = self.read(&query_id, query, Some(ABANDON_AFTER))?;
+        let query = QueryRequest { deadline, caller: extensions.get().cloned(), ..read };
         let accepted = self.submit(query).await?;
         let reader = self.open(&accepted.id, 0).await?;
         Ok(Response::new(Box::pin(Execution::new(accepted_response(&accepted), reader))))

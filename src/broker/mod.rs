@@ -22,6 +22,7 @@ use crate::{
     model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
     state::QueryState,
+    trace::{Link, QueryTrace},
 };
 
 pub use error::{
@@ -154,7 +155,7 @@ pub trait EventReader: Send {
 }
 
 /// A query to be accepted.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct NewQuery {
     pub id: QueryId,
     pub spec: QuerySpec,
@@ -165,6 +166,8 @@ pub struct NewQuery {
     /// Queries that must reach the same worker share a lane: a key, a session. Not part of what makes two submits the
     /// same.
     pub lane: Option<Arc<str>>,
+    /// What is traced of it until it ends. Not part of what makes two submits the same.
+    pub trace: Option<Box<QueryTrace>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +246,7 @@ pub struct Claim {
     pub deadline: Option<Duration>,
     /// The lane that it waited in.
     pub lane: Option<Arc<str>>,
+    pub trace: Option<Link>,
     pub lease: Box<dyn Lease>,
 }
 

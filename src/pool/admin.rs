@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use thiserror::Error;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{
     config::KindConfig,
@@ -147,7 +147,7 @@ impl Pool {
     pub fn drain(&self, reason: &str) -> Result<(), AdminError> {
         self.inner.is_up()?;
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        warn!("pool drained by hand{reason}");
+        info!("pool drained by hand{reason}");
         *self.inner.drained.lock() = Some(reason.clone());
         self.inner.events.emit(None, || What::Pool { state: "drained", reason: format!("by hand{reason}") });
         Ok(())

@@ -201,12 +201,12 @@ impl Host for Inner {
         self.judge(worker, &conclusion);
         let config = self.config();
         let Some(ending) = recovery::decide(conclusion, lease.tries(), Self::rules(&config, &*lease)) else {
-            debug!("lease lost; its output was dropped");
+            warn!("lease lost; its output was dropped");
             return;
         };
         self.log_ending(&ending);
         if lease.finish(outputs, ending).await.is_err() {
-            debug!("lease lost; its ending was dropped");
+            warn!("lease lost; its ending was dropped");
         }
     }
 }
@@ -265,10 +265,12 @@ impl Inner {
                     self.cut_short.fetch_add(1, Relaxed);
                 }
                 // A death is in the log already, with its certificate.
-                FailureReason::WorkerDied | FailureReason::Reported => debug!(dead_letter, "query failed"),
-                FailureReason::TimedOut | FailureReason::Overflow => warn!("query failed: {}", failure.message),
+                FailureReason::WorkerDied | FailureReason::Reported => {
+                    debug!(dead_letter, "attempt failed: {}", failure.message);
+                }
+                FailureReason::TimedOut | FailureReason::Overflow => warn!("attempt failed: {}", failure.message),
             },
-            Ending::Over { outcome, .. } => debug!(state = %outcome.state(), "query over"),
+            Ending::Over { outcome, .. } => debug!(state = %outcome.state(), "attempt over"),
         }
     }
 }

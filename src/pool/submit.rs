@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use thiserror::Error;
+use tracing::debug;
 
 use crate::{
     broker::{NewQuery, Scope, SubmitError, Submitted},
     metrics::Refusal,
     model::{QueryId, QuerySpec, RejectReason},
     state::PoolLifecycle,
+    trace::{Context, QueryTrace},
     worker::PoolWorker,
 };
 
@@ -30,6 +32,8 @@ pub struct Request {
     pub deadline: Option<Duration>,
     /// Cancel it once nobody has read its events for this long.
     pub abandon_after: Option<Duration>,
+    /// The trace that the call belongs to.
+    pub caller: Option<Context>,
 }
 
 /// What became of a request.
@@ -77,8 +81,11 @@ impl Pool {
     /// Accepts a query and gives it to a ready worker at once if there is one.
     pub async fn submit(&self, request: Request) -> Result<Accepted, RequestError> {
         let accepted = self.accept(request).await;
-        if let Some(refusal) = accepted.as_ref().err().and_then(RequestError::refusal) {
-            self.inner.metrics.refused(refusal);
+        if let Err(error) = &accepted {
+            debug!("query refused: {error}");
+            if let Some(refusal) = error.refusal() {
+                self.inner.metrics.refused(refusal);
+            }
         }
         accepted
     }
@@ -96,6 +103,7 @@ impl Pool {
         let spec = inner.keyed(&kind, QuerySpec { kind: name.clone(), queue_timeout, ..request.spec })?;
         let lane = kinds::lane(&spec);
         let reserved = if spec.reject_if_busy { inner.reserve_now(&kind, lane.as_deref(), &id).await? } else { None };
+        let trace = QueryTrace::begin(&id, &spec, request.caller);
         let submitted = inner
             .broker
             .submit(NewQuery {
@@ -104,6 +112,7 @@ impl Pool {
                 lane: lane.clone(),
                 deadline: request.deadline,
                 abandon_after: request.abandon_after,
+                trace,
             })
             .await;
         let new = submitted.as_ref().is_ok_and(|submitted| !submitted.existed);
@@ -118,6 +127,7 @@ impl Pool {
             None => {}
         }
         let submitted = submitted?;
+        debug!(query = %id, kind = &*name, existed = submitted.existed, "query accepted");
         Ok(Accepted { id, kind: name, submitted })
     }
 }

@@ -33,12 +33,24 @@ pub enum PoolFrame<'a> {
 }
 
 impl PoolFrame<'_> {
+    /// The name of the frame's type as it stands on the wire.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Query { .. } => "query",
+            Self::Cancel { .. } => "cancel",
+            Self::Shutdown { .. } => "shutdown",
+            Self::HealthCheck => "health_check",
+        }
+    }
+
     /// Appends the frame as exactly one line, newline included. What is absent is not written.
     pub fn encode(&self, out: &mut BytesMut) {
+        let line = |out| Line::begin(out, self.type_name());
         match *self {
             Self::Query { request_id, payload, attempt, query_type, key, session_id, timeout_ms, traceparent } => {
                 out.reserve(payload.len() + ENVELOPE_BYTES);
-                Line::begin(out, "query")
+                line(out)
                     .field("requestId", request_id)
                     .raw("payload", payload)
                     .optional("attempt", attempt)
@@ -50,12 +62,12 @@ impl PoolFrame<'_> {
                     .end();
             }
             Self::Cancel { request_id, reason } => {
-                Line::begin(out, "cancel").field("requestId", request_id).optional("reason", reason).end();
+                line(out).field("requestId", request_id).optional("reason", reason).end();
             }
             Self::Shutdown { graceful, grace_ms } => {
-                Line::begin(out, "shutdown").field("graceful", graceful).optional("graceMs", grace_ms).end();
+                line(out).field("graceful", graceful).optional("graceMs", grace_ms).end();
             }
-            Self::HealthCheck => Line::begin(out, "health_check").end(),
+            Self::HealthCheck => line(out).end(),
         }
     }
 }

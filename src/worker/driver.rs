@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant, time::SystemTime};
 
-use tracing::{Instrument, info, warn};
+use tracing::{Instrument, Span, info, warn};
 
 use crate::{
     model::{Certificate, DeathCause, Exit, Rung},
@@ -81,7 +81,7 @@ impl Driver {
         let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
         let stderr = std::mem::replace(&mut self.drains, Drains::new()).finish().await;
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
-        log_end(&certificate);
+        self.span().in_scope(|| log_end(&certificate));
         if let Some(running) = self.running.take() {
             // A last word that waited for slow readers was said before the end, and counts.
             let conclusion = match running.verdict {
@@ -89,7 +89,10 @@ impl Driver {
                 None => conclude_by_end(running.letting_go.as_ref(), &certificate, rung),
             };
             let worker = self.worker.clone();
-            self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.span).await;
+            self.host
+                .conclude(&worker, running.lease, running.backlog, conclusion)
+                .instrument(running.attempt.span)
+                .await;
         }
         if let Some(private) = self.private.take() {
             private.remove().await;
@@ -97,6 +100,11 @@ impl Driver {
         self.worker.forget_task();
         let _ = self.worker.step_to(WorkerState::Dead, "reaped", None);
         certificate
+    }
+
+    /// That of the attempt it is busy with, if any.
+    pub(super) fn span(&self) -> Span {
+        self.running.as_ref().map_or_else(Span::none, |running| running.attempt.span.clone())
     }
 
     pub(super) fn measure(&self) {

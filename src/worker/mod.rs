@@ -24,6 +24,7 @@ mod serve;
 mod socket;
 mod start;
 mod stop;
+mod task;
 mod usage;
 mod vitals;
 mod wear;

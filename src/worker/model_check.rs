@@ -141,7 +141,7 @@ pub(crate) fn query(id: &str) -> NewQuery {
         capabilities: Box::default(),
         reject_if_busy: false,
     };
-    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None }
+    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None, trace: None }
 }
 
 /// A worker's driver, one step at a time.

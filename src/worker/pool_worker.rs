@@ -6,25 +6,29 @@
 use std::{
     borrow::Cow,
     sync::{Arc, OnceLock},
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
-use bytes::BytesMut;
 use tokio::sync::Notify;
-use tracing::{Span, debug, info_span};
+use tracing::debug;
 
 use crate::{
-    broker::{Claim, Lease},
+    broker::Claim,
     config::KindConfig,
     events::{Events, What},
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
-    protocol::PoolFrame,
     state::{ConnectionState, Machine, Refused, StateCell, Transition, WorkerState},
     sync::Mutex,
 };
 
-use super::{facts::Introduction, outbox::Outbox, usage::Usage, wear::Wear};
+use super::{
+    facts::Introduction,
+    outbox::Outbox,
+    task::{Dispatch, Task},
+    usage::Usage,
+    wear::Wear,
+};
 
 #[derive(Debug)]
 pub struct PoolWorker {
@@ -97,18 +101,6 @@ pub enum StopMode {
     Now,
     /// SIGKILL, without asking first.
     Kill,
-}
-
-/// A query on its way to the worker's driver.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub lease: Box<dyn Lease>,
-    pub request_id: String,
-    pub begun: Instant,
-    /// The limit that applies, for the message, and when it is reached.
-    pub timeout: Option<(Duration, Instant)>,
-    /// Everything logged about this attempt is logged within it.
-    pub span: Span,
 }
 
 impl Inner {
@@ -189,24 +181,8 @@ impl PoolWorker {
         let begun = Instant::now();
         inner.last_activity = begun;
         inner.dispatched += 1;
-        let spec = claim.lease.spec();
-        let attempt = claim.lease.tries().attempt;
-        let request_id = format!("{}-{}", self.id, inner.dispatched);
-        let limit = [spec.timeout.or(self.kind.timeout), claim.deadline].into_iter().flatten().min();
-        let timeout = limit.and_then(|limit| Some((limit, begun.checked_add(limit)?)));
-        let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
-        PoolFrame::Query {
-            request_id: &request_id,
-            payload: spec.payload.as_str(),
-            attempt: Some(attempt),
-            query_type: spec.query_type.as_deref(),
-            key: spec.key.as_deref(),
-            session_id: spec.session_id.as_deref(),
-            timeout_ms: limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-            traceparent: None,
-        }
-        .encode(&mut line);
-        if outbox.send(&line).is_err() {
+        let dispatch = Dispatch::new(self, &claim, inner.dispatched, begun);
+        if outbox.send(&dispatch.line).is_err() {
             // The worker is gone, or has closed its ears: no reason for the query to suffer.
             inner.deaf = true;
             self.attention.notify_one();
@@ -215,11 +191,10 @@ impl PoolWorker {
         // The driver looks for the task after every wake, and takes this lock to do so: it cannot read an answer
         // before it knows the question.
         let query = claim.lease.query().clone();
-        let span = info_span!("query", %query, kind = %self.kind.name, worker = self.id.0, attempt);
-        debug!(parent: &span, "query dispatched");
+        dispatch.attempt.span.in_scope(|| debug!("query dispatched"));
         self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         inner.current_task = Some(query);
-        inner.handover = Some(Task { lease: claim.lease, request_id, begun, timeout, span });
+        inner.handover = Some(dispatch.sent(claim.lease));
         drop(inner);
         self.attention.notify_one();
         Ok(())

@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
-use tracing::Span;
 
 use crate::{
     broker::{AppendError, Lease, Order, Output},
     model::{Failure, FailureReason, Rung},
     protocol::{JsonText, WorkerFrame},
+    trace::Attempt,
 };
 
-use super::{Conclusion, pool_worker::Task};
+use super::{Conclusion, task::Task};
 
 #[derive(Debug)]
 pub(super) struct Running {
@@ -21,7 +21,7 @@ pub(super) struct Running {
     /// When the worker got it; `None` once it has sent a message.
     pub unanswered: Option<Instant>,
     pub timeout: Option<(Duration, Instant)>,
-    pub span: Span,
+    pub attempt: Attempt,
     pub letting_go: Option<LettingGo>,
     /// What the worker has said and the log has not taken yet. While there is any, the worker is not read from.
     pub backlog: Vec<Output>,
@@ -60,7 +60,7 @@ impl Running {
             request_id: task.request_id,
             unanswered: Some(task.begun.into()),
             timeout: task.timeout.map(|(limit, at)| (limit, at.into())),
-            span: task.span,
+            attempt: task.attempt,
             letting_go: None,
             backlog: Vec::new(),
             verdict: None,

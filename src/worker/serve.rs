@@ -6,7 +6,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
-use tracing::{Instrument, warn};
+use tracing::{Instrument, Level, enabled, trace, warn};
 
 use crate::{
     broker::{AppendError, Order},
@@ -217,7 +217,10 @@ impl Driver {
             Finding::Ask => self.send(&PoolFrame::HealthCheck),
             Finding::Worrying(silence) => {
                 let kind = &self.worker.kind.name;
-                warn!(worker = self.worker.id.0, %kind, ?silence, "worker has not given a sign of life for a while");
+                let worker = self.worker.id.0;
+                self.span().in_scope(|| {
+                    warn!(worker, %kind, ?silence, "worker has not given a sign of life for a while");
+                });
             }
             Finding::Dead(silence) => return Err(End::lifeless(silence)),
         }
@@ -254,11 +257,16 @@ impl Driver {
     /// Reads frames up to the one that ends the running query, or all there are. True if there were any.
     fn gather(&mut self) -> Result<bool, ProtocolError> {
         self.pick_up();
+        let traced = enabled!(Level::TRACE).then(|| self.span());
         let connection = self.connection.as_mut().expect("a worker in service is connected");
         let mut any = false;
         while let Some(line) = connection.next_line()? {
             any = true;
+            let bytes = line.len();
             let frame = WorkerFrame::parse(line)?;
+            if let Some(span) = &traced {
+                span.in_scope(|| trace!(frame = frame.type_name(), bytes, "frame from the worker"));
+            }
             if matches!(frame, WorkerFrame::Ready { .. }) {
                 return Err(ProtocolError::SecondReady);
             }
@@ -290,7 +298,7 @@ impl Driver {
         let Some(verdict) = running.verdict else { return };
         let conclusion = Running::conclusion(running.letting_go, verdict);
         let worker = self.worker.clone();
-        self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.span).await;
+        self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.attempt.span).await;
         if self.worker.finish_task() {
             self.host.ready(&worker).await;
         }

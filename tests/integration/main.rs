@@ -49,3 +49,4 @@ mod sizing;
 mod slow_readers;
 mod stop;
 mod streaming;
+mod tracing;

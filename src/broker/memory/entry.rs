@@ -12,6 +12,7 @@ use crate::{
     model::{EventBody, FailureReason, Outcome, Retrying, Rung, WorkerId},
     state::{self, QueryState},
     sync::Mutex,
+    trace::QueryTrace,
 };
 
 use super::{
@@ -93,7 +94,9 @@ impl Entry {
         let token = fastrand::u64(..);
         let (orders, receiver) = watch::channel(Order::Run);
         story.holder = Some(Holder { token, orders });
-        Some(Held { token, tries: story.tries, orders: receiver })
+        let tries = story.tries;
+        let trace = self.fixed.extras.as_ref().and_then(|extras| extras.trace.lock().as_deref().map(QueryTrace::link));
+        Some(Held { token, tries, orders: receiver, trace })
     }
 
     /// Undoes a claim whose query no worker has seen. If it was cancelled in between, it ends here.
@@ -285,6 +288,9 @@ impl Entry {
     fn end(&self, record: &mut Record, outcome: Outcome) {
         let at = SystemTime::now();
         self.step(record, outcome.state());
+        if let Some(trace) = self.fixed.extras.as_ref().and_then(|extras| extras.trace.lock().take()) {
+            trace.end(&outcome);
+        }
         let story = record.story_mut();
         story.ended_at = Some(at);
         let cancelling = story.cancel.take().map_or(Duration::ZERO, |cancel| cancel.since.elapsed());

@@ -150,7 +150,7 @@ impl Broker for MemoryBroker {
         let entry = self.0.index.lock().dead_letter(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
         let spec = entry.fixed.spec.clone();
         let lane = entry.fixed.lane.clone();
-        let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane };
+        let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane, trace: None };
         self.0.submit(again, Some(id.clone()), Instant::now())?;
         entry.requeued_as(new_id);
         self.0.index.lock().revived(Instant::now(), &entry);

@@ -47,7 +47,14 @@ fn query(id: &str) -> NewQuery {
         capabilities: Box::default(),
         reject_if_busy: false,
     };
-    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: Some("lane".into()) }
+    NewQuery {
+        id: QueryId::parse(id).unwrap(),
+        spec,
+        deadline: None,
+        abandon_after: None,
+        lane: Some("lane".into()),
+        trace: None,
+    }
 }
 
 fn submit(broker: &MemoryBroker, id: &str) {

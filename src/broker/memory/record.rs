@@ -11,6 +11,8 @@ use crate::{
     broker::{FailedAttempt, LeaseLost, Order, Tries},
     model::{Failure, QueryId, QuerySpec, WorkerId},
     state::QueryState,
+    sync::Mutex,
+    trace::{Link, QueryTrace},
 };
 
 use super::{log::Log, queue::Ticket, readers::Readers, tally::KindTally};
@@ -25,11 +27,19 @@ pub(super) struct Arrival {
     /// The client's own deadline.
     pub deadline: Option<Instant>,
     pub abandon_after: Option<Duration>,
-    /// Boxed because few have it.
-    pub requeued_from: Option<Box<QueryId>>,
+    /// Boxed because few have any.
+    pub extras: Option<Box<Extras>>,
     /// Queries that must reach the same worker share one.
     pub lane: Option<Arc<str>>,
     pub tally: Arc<KindTally>,
+}
+
+/// What few queries have, in one place, so that the others pay for none of it.
+#[derive(Debug)]
+pub(super) struct Extras {
+    pub requeued_from: Option<QueryId>,
+    /// Until it ends.
+    pub trace: Mutex<Option<Box<QueryTrace>>>,
 }
 
 /// What changes about a query. One that only waits has no story yet, which keeps a long queue small.
@@ -88,6 +98,7 @@ pub(super) struct Held {
     pub token: u64,
     pub tries: Tries,
     pub orders: watch::Receiver<Order>,
+    pub trace: Option<Link>,
 }
 
 /// What became of a query whose attempt ended.
@@ -110,6 +121,13 @@ pub(super) enum Released {
 pub(super) enum Room {
     Respect,
     Ignore,
+}
+
+impl Extras {
+    pub(super) fn new(requeued_from: Option<QueryId>, trace: Option<Box<QueryTrace>>) -> Option<Box<Self>> {
+        let any = requeued_from.is_some() || trace.is_some();
+        any.then(|| Box::new(Self { requeued_from, trace: Mutex::new(trace) }))
+    }
 }
 
 impl Record {

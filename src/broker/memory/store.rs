@@ -26,7 +26,7 @@ use super::{
     lease::MemoryLease,
     owners::Owners,
     queue::{Item, Verdict},
-    record::Arrival,
+    record::{Arrival, Extras},
     tally::KindTally,
 };
 
@@ -130,7 +130,7 @@ impl Store {
             spec: query.spec,
             deadline: query.deadline.and_then(|left| now.checked_add(left)),
             abandon_after: query.abandon_after,
-            requeued_from: requeued_from.map(Box::new),
+            extras: Extras::new(requeued_from, query.trace),
             lane: query.lane,
             tally: tally.clone(),
         };
@@ -196,12 +196,13 @@ impl Store {
             // It was counted as running for a moment, which another query of its owner may have met.
             self.stopped_running(entry);
         }
-        let (entry, held, expires) = claimed?;
+        let (entry, mut held, expires) = claimed?;
         self.forget_deadline(&entry, expires);
         tally.metrics.claimed(now.saturating_duration_since(entry.submitted));
         Some(Claim {
             deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
             lane: entry.fixed.lane.clone(),
+            trace: held.trace.take(),
             lease: Box::new(MemoryLease::new(self.clone(), entry, held)),
         })
     }

@@ -65,7 +65,7 @@ fn query(id: &str, priority: u32) -> NewQuery {
         capabilities: Box::default(),
         reject_if_busy: false,
     };
-    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None }
+    NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None, trace: None }
 }
 
 fn owned(id: &str, owner: &str) -> NewQuery {

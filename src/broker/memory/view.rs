@@ -102,7 +102,7 @@ impl Entry {
             first_sequence: story.log.first(),
             next_sequence: story.log.next(),
             dead_letter: story.dead_letter,
-            requeued_from: self.fixed.requeued_from.as_deref().cloned(),
+            requeued_from: self.fixed.extras.as_ref().and_then(|extras| extras.requeued_from.clone()),
             requeued_as: story.requeued_as.clone(),
         }
     }
