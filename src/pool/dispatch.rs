@@ -90,10 +90,11 @@ impl Inner {
     fn remember_lane(&self, kind: &Kind, config: &KindConfig, claim: &Claim, worker: &Arc<PoolWorker>) {
         let Some(lane) = &claim.lane else { return };
         match key_of(lane) {
-            Some(key) if config.keyed => self.bind(kind, worker, lane, key),
-            // A keyed worker serves no session for good; and a reload may have come in between.
-            None if config.keyed => self.broker.let_go(&kind.name, worker.id, Some(lane)),
+            // A reload may have come in between.
             _ if is_strict(config) && !kind.is_strict() => self.broker.let_go(&kind.name, worker.id, Some(lane)),
+            Some(key) if config.keyed => self.bind(kind, worker, lane, key),
+            // A keyed worker serves no session for good.
+            None if config.keyed => self.broker.let_go(&kind.name, worker.id, Some(lane)),
             _ => {}
         }
         if has_affinity(config) {

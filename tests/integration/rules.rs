@@ -188,12 +188,12 @@ async fn a_kind_that_is_to_be_warm_gets_a_worker_though_another_keeps_the_whole_
     let server = Server::start(&pool(""));
     let mut client = server.client().await;
     let enough = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..4)
+    let clients: Vec<_> = (0..16)
         .map(|_| {
             let (mut client, enough) = (client.clone(), enough.clone());
             tokio::spawn(async move {
                 while !enough.load(Relaxed) {
-                    let about = query(&json!({"steps": [{"sleep_ms": 5}, {"complete": 1}]}));
+                    let about = query(&json!({"steps": [{"sleep_ms": 100}, {"complete": 1}]}));
                     client.execute(Query { kind: "busy".to_owned(), ..about }).await.result();
                 }
             })
