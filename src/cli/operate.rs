@@ -39,7 +39,7 @@ pub(super) fn scaled_to(scaled: &ScaleKindResponse) -> String {
 pub(super) async fn restart(server: &Endpoint, args: RestartArgs) -> Result<Exit, Failure> {
     let worker_id = args.worker;
     Client::connect(server).await?.restart_worker(RestartWorkerRequest { worker_id }).await?;
-    let words = format!("worker {worker_id} will be stopped once a new one is ready and its query, if any, has ended");
+    let words = format!("worker {worker_id} will be replaced; its query, if any, ends first");
     done(args.json, "restart", Some(worker_id), &words)
 }
 

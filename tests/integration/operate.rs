@@ -180,7 +180,7 @@ async fn a_restarted_worker_ends_its_query_first() {
     let mut watcher = Watcher::new(&mut client).await;
     let (code, out, _) = run(&server, &["restart", &worker.to_string()]);
     assert_eq!(code, 0);
-    assert!(out.starts_with("worker 1 will be stopped once a new one is ready"), "{out}");
+    assert!(out.starts_with("worker 1 will be replaced"), "{out}");
     watcher.named("worker:ready").await;
     assert_eq!(client.served(1).await, [2], "the new one serves meanwhile");
     std::fs::write(&gate, "").unwrap();
