@@ -1,6 +1,14 @@
 //! The HTTP side: metrics for Prometheus, and the two questions an orchestrator asks.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -13,7 +21,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -21,7 +32,6 @@ use hyper_util::{
 use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -30,6 +40,7 @@ use tracing::warn;
 
 use crate::{
     auth::{Denied, Need, Tokens},
+    places::{Place, Places},
     pool::{Health, Pool},
     tls::{Inside, Secured, Tls},
 };
@@ -47,6 +58,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection is closed after this long, between two requests, and what is left of it soon after: a client that does not
 /// read its answer must not keep others out.
 const LIFETIME: Duration = Duration::from_mins(5);
+/// What is left to a connection that must make room for another: time to read an answer that is on its way.
+const FAREWELL: Duration = Duration::from_millis(200);
 /// Bounds the head of a request; bodies are not read.
 const MAX_HEAD: usize = 16 * 1024;
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
@@ -62,30 +75,26 @@ pub struct Door {
     pub max_connections: usize,
 }
 
-/// Serves on at most so many connections at once, until `stop` resolves and all answers are sent.
+/// Serves on at most so many connections at once, the oldest of which makes room for a new one, until `stop` resolves and all answers are sent.
 pub async fn serve(listener: TcpListener, pool: Pool, door: Door, stop: impl Future<Output = ()>) {
     let service = TowerToHyperService::new(router(pool, door.clone()));
-    let slots = Arc::new(Semaphore::new(door.max_connections.min(Semaphore::MAX_PERMITS)));
+    let places = Places::new(door.max_connections);
     let closing = CancellationToken::new();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
-        let next = async {
-            let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
-            (slot, accept(&listener).await)
-        };
-        tokio::select! {
+        let stream = tokio::select! {
             () = &mut stop => break,
-            Some(_) = connections.join_next() => {}
-            (slot, stream) = next => {
-                let (service, closing) = (service.clone(), closing.clone());
-                let stream = Secured::new(stream, door.tls.as_deref(), Inside::Http1);
-                connections.spawn(async move {
-                    attend(stream, service, closing).await;
-                    drop(slot);
-                });
-            }
-        }
+            Some(_) = connections.join_next() => continue,
+            stream = accept(&listener) => stream,
+        };
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = places.clone().take() => place,
+        };
+        let (service, closing) = (service.clone(), closing.clone());
+        let stream = Secured::new(stream, door.tls.as_deref(), Inside::Http1);
+        connections.spawn(async move { attend(stream, service, closing, place).await });
     }
     closing.cancel();
     while connections.join_next().await.is_some() {}
@@ -104,7 +113,12 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Answers the requests of one connection. What goes wrong with it is the client's to find.
-async fn attend(stream: Secured, service: TowerToHyperService<Router>, closing: CancellationToken) {
+async fn attend(stream: Secured, service: TowerToHyperService<Router>, closing: CancellationToken, place: Place) {
+    let heard = AtomicBool::new(false);
+    let service = service_fn(|request| {
+        heard.store(true, Relaxed);
+        service.call(request)
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -112,13 +126,17 @@ async fn attend(stream: Secured, service: TowerToHyperService<Router>, closing: 
             .max_buf_size(MAX_HEAD)
             .serve_connection(TokioIo::new(stream), service)
     );
-    tokio::select! {
+    let patience = tokio::select! {
         _ = connection.as_mut() => return,
-        () = sleep(LIFETIME) => {}
-        () = closing.cancelled() => {}
+        () = sleep(LIFETIME) => PATIENCE,
+        () = closing.cancelled() => PATIENCE,
+        () = place.guest.asked_to_leave() => FAREWELL,
+    };
+    if patience == FAREWELL && !heard.load(Relaxed) {
+        return;
     }
     connection.as_mut().graceful_shutdown();
-    let _ = timeout(PATIENCE, connection).await;
+    let _ = timeout(patience, connection).await;
 }
 
 fn router(pool: Pool, door: Door) -> Router {

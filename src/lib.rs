@@ -15,12 +15,15 @@ pub mod model;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 mod model_check;
+pub mod places;
 pub mod pool;
 pub mod protocol;
 pub mod security;
 pub mod server;
 pub mod state;
 mod sync;
+mod system;
+mod thrift;
 pub mod tls;
 pub mod trace;
 pub mod worker;

@@ -12,7 +12,7 @@ use std::{
 
 use thiserror::Error;
 use tokio::{
-    net::{TcpListener, UnixListener, UnixStream},
+    net::{TcpListener, TcpSocket, UnixListener, UnixStream},
     signal::unix::{SignalKind, signal},
     task::JoinHandle,
     time::{Instant, timeout_at},
@@ -28,10 +28,14 @@ use crate::{
     metrics::Metrics,
     pool::{Drained, Parts, Pool, Reloader, StopSignals},
     security::{Security, SecurityError},
+    thrift,
 };
 
 /// How long clients may take to fetch the ends of their streams once every query has ended, and all else that is left.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Connections that wait to be accepted. With the usual 128 a burst makes the kernel turn some away for a second.
+const BACKLOG: u32 = 4_096;
 
 /// Signals this close together are one.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
@@ -89,7 +93,7 @@ impl Server {
         let security = Security::load(&config.server)?;
         let (grpc, grpc_address) = listen(&config.server.listen).await?;
         let (http, http_address) = match config.server.http {
-            Some(address) => listen_http(address).await.map(|(listener, address)| (Some(listener), Some(address)))?,
+            Some(address) => listen_http(address).map(|(listener, address)| (Some(listener), Some(address)))?,
             None => (None, None),
         };
         let metrics = Arc::new(Metrics::new());
@@ -133,6 +137,7 @@ impl Server {
             async move { broker.run(close).await }
         });
         let renewing = tokio::spawn(self.security.clone().watch(close.clone()));
+        let saving = tokio::spawn(thrift::watch(close.clone()));
         let http = self.http.map(|listener| {
             let config = &self.config.server;
             let door = http::Door {
@@ -170,7 +175,7 @@ impl Server {
         // A client that never fetches the end of its stream is not waited for: dropping the server closes it.
         let _ = timeout_at(deadline, &mut grpc).await;
         drop(grpc);
-        for task in [http, Some(chores), Some(renewing)].into_iter().flatten() {
+        for task in [http, Some(chores), Some(renewing), Some(saving)].into_iter().flatten() {
             finish(task, deadline).await;
         }
         Ok(drained)
@@ -204,7 +209,7 @@ async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
     match address {
         Listen::Tcp(address) => {
             let fail = |error| ServerError::Listen { address: address.to_string(), error };
-            let listener = TcpListener::bind(address).await.map_err(fail)?;
+            let listener = bind(*address).map_err(fail)?;
             let bound = listener.local_addr().map_err(fail)?;
             Ok((Listener::Tcp(listener), bound.to_string()))
         }
@@ -218,6 +223,14 @@ async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
     }
 }
 
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of a server that has just ended must not keep this one from its port.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// A server that was killed leaves its socket behind; nobody answers there.
 async fn remove_stale(path: &Path) {
     let is_socket = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
@@ -227,9 +240,9 @@ async fn remove_stale(path: &Path) {
     }
 }
 
-async fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
+fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
     let fail = |error| ServerError::Http { address, error };
-    let listener = TcpListener::bind(address).await.map_err(fail)?;
+    let listener = bind(address).map_err(fail)?;
     let bound = listener.local_addr().map_err(fail)?;
     Ok((listener, bound))
 }

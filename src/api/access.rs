@@ -13,7 +13,7 @@ use tracing::debug;
 
 use crate::auth::{Denied, Need, Tokens};
 
-use super::errors;
+use super::{errors, incoming::Caller};
 
 #[derive(Debug, Clone)]
 pub(super) struct AccessLayer {
@@ -106,7 +106,12 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         match self.layer.check(&request) {
-            Ok(()) => Box::pin(self.inner.call(request)),
+            Ok(()) => {
+                if let Some(Caller(guest)) = request.extensions().get() {
+                    guest.settle();
+                }
+                Box::pin(self.inner.call(request))
+            }
             Err(status) => Box::pin(async move { Ok(status.into_http()) }),
         }
     }

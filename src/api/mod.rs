@@ -4,6 +4,7 @@ pub mod client;
 pub mod proto;
 
 mod access;
+mod arrival;
 mod convert;
 mod errors;
 mod events;
@@ -29,6 +30,7 @@ use crate::{config::Config, metrics::Metrics, pool::Pool, security::Security};
 pub use incoming::Listener;
 
 use access::AccessLayer;
+use arrival::ArrivalLayer;
 use health::HealthService;
 use incoming::Incoming;
 use layer::ObserveLayer;
@@ -38,6 +40,12 @@ use worker_pool::WorkerPoolService;
 
 /// What an event may take beyond the line that it came from: names, numbers, a certificate.
 const EVENT_OVERHEAD: u64 = 64 * 1024;
+
+/// Calls that a client may take back before they are looked at; with one more the connection is closed. Someone who stops
+/// many calls at once has mostly been heard before.
+const MAX_PENDING_RESETS: usize = 128;
+/// Calls that may break the rules of HTTP/2 on one connection before it is closed.
+const MAX_LOCAL_RESETS: usize = 1024;
 
 #[derive(Debug, Error)]
 #[error("the gRPC server failed: {0}")]
@@ -59,9 +67,12 @@ pub async fn serve(
         .http2_keepalive_interval(Some(limits.keepalive_interval))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))
         .http2_max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
+        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .http2_max_local_error_reset_streams(Some(MAX_LOCAL_RESETS))
         .max_concurrent_streams(limits.max_concurrent_streams.get())
         .layer(ObserveLayer::new(&metrics, &methods()))
         .layer(AccessLayer::new(security.tokens.clone()))
+        .layer(ArrivalLayer { limit: limits.request_timeout })
         .add_routes(routes(&pool, config, &closing))
         .serve_with_incoming_shutdown(incoming, closing.cancelled())
         .await?;

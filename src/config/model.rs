@@ -45,6 +45,7 @@ pub struct ServerConfig {
     pub max_http_connections: NonZeroUsize,
     /// For each connection.
     pub max_concurrent_streams: NonZeroU32,
+    pub request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
 }

@@ -110,6 +110,7 @@ fn server(mut section: SectionReader<'_>, input: &Input<'_>) -> ServerConfig {
         max_connections: section.read(&keys::MAX_CONNECTIONS, positive(MOST_THINGS)).value,
         max_http_connections: section.read(&keys::MAX_HTTP_CONNECTIONS, positive(MOST_THINGS)).value,
         max_concurrent_streams: NonZeroU32::try_from(streams.value).expect("a million fits 32 bits"),
+        request_timeout: section.read(&keys::REQUEST_TIMEOUT, duration(SOME_DURATION)).value,
         keepalive_interval: section.read(&keys::KEEPALIVE_INTERVAL, duration(SOME_DURATION)).value,
         keepalive_timeout: section.read(&keys::KEEPALIVE_TIMEOUT, duration(SOME_DURATION)).value,
     }

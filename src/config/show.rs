@@ -104,6 +104,7 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
         set(&keys::MAX_CONNECTIONS, count(config.max_connections)),
         set(&keys::MAX_HTTP_CONNECTIONS, count(config.max_http_connections)),
         set(&keys::MAX_CONCURRENT_STREAMS, count(config.max_concurrent_streams)),
+        set(&keys::REQUEST_TIMEOUT, duration(config.request_timeout)),
         set(&keys::KEEPALIVE_INTERVAL, duration(config.keepalive_interval)),
         set(&keys::KEEPALIVE_TIMEOUT, duration(config.keepalive_timeout)),
     ]

@@ -12,11 +12,10 @@ use std::{
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Confinement;
+use crate::{config::Confinement, system::close_inherited_on_exec};
 
 use super::{
     confine::{self, Surroundings},
-    descriptors::close_inherited_on_exec,
     identity,
 };
 

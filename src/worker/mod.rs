@@ -2,7 +2,6 @@
 
 mod confine;
 mod connection;
-mod descriptors;
 mod driver;
 mod end;
 mod facts;

@@ -18,10 +18,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{config::Confinement, model::Exit};
+use crate::{config::Confinement, model::Exit, system};
 
 use super::{
-    descriptors,
     guard::Guardian,
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
     orphans::{Children, OwnChild},
@@ -135,7 +134,7 @@ impl Process {
         let stdout = child.stdout.take().map(OwnedFd::from);
         let stderr = child.stderr.take().map(OwnedFd::from);
         let pid = Pid::from_child(child);
-        let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(descriptors::watch);
+        let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch);
         let exit_watch = match watch {
             Ok(watch) => watch,
             Err(error) => {

@@ -102,7 +102,7 @@ fn files_stay_short_and_say_what_they_are_for() {
 
 #[test]
 fn unsafe_stands_in_one_module_only() {
-    only_in(&["unsafe "], |name| name == "src/worker/descriptors.rs");
+    only_in(&["unsafe "], |name| name == "src/system.rs");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod examples;
 mod failed_loads;
 mod failures;
 mod harness;
+mod hostile;
 mod http;
 mod keys;
 mod lifecycle;

@@ -1,6 +1,6 @@
 //! Who is let in: tokens and their roles on every method and path, TLS with and without client certificates.
 
-mod authority;
+pub(crate) mod authority;
 mod tls;
 mod tokens;
 

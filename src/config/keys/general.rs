@@ -43,16 +43,21 @@ keys! { GENERAL:
         "The most metadata (headers) of one call. Tokens and tracing fit well; it bounds what a \
          call costs before it is looked at.";
     MAX_CONNECTIONS: Server.max_connections = Value("1024"), Restart,
-        "Connections open at once; more wait to be accepted. A client needs one for all of its \
-         calls, so this is many clients. Each takes a file descriptor: raise the limit of open \
+        "Connections open at once. When there are as many, the oldest one on which no call has been let \
+         through yet makes room for the next; if there is none, that one waits. A client needs one for \
+         all of its calls, so this is many clients. Each takes a file descriptor: raise the limit of open \
          files along with it.";
     MAX_HTTP_CONNECTIONS: Server.max_http_connections = Value("128"), Restart,
-        "Connections open at once on the port of /metrics; more wait to be accepted. Monitoring and \
+        "Connections open at once on the port of /metrics; the oldest makes room for one more. Monitoring and \
          probes need a handful; the bound keeps whoever else finds the port from taking all file \
          descriptors.";
     MAX_CONCURRENT_STREAMS: Server.max_concurrent_streams = Value("1024"), Restart,
         "Calls open at once on one connection. Each reader of results holds one for as long as \
          its query runs, so the customary 100 would be soon used up.";
+    REQUEST_TIMEOUT: Server.request_timeout = Value(r#""30s""#), Restart,
+        "How long a request may take to arrive, from its headers to its last byte; later it is refused \
+         with DEADLINE_EXCEEDED. The largest message has time even on a slow line, and a client that \
+         sends a byte now and then does not hold a call open. It says nothing about how long a query runs.";
     KEEPALIVE_INTERVAL: Server.keepalive_interval = Value(r#""30s""#), Restart,
         "How often a silent connection is asked whether it still lives. Shorter than the minute \
          or more after which load balancers commonly drop silent connections.";

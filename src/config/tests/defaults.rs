@@ -36,6 +36,7 @@ fn documented() -> Config {
             max_connections: nonzero(1024),
             max_http_connections: nonzero(128),
             max_concurrent_streams: NonZeroU32::new(1024).unwrap(),
+            request_timeout: seconds(30),
             keepalive_interval: seconds(30),
             keepalive_timeout: seconds(10),
         },

@@ -16,6 +16,7 @@ max_metadata_bytes = "3KB"
 max_connections = 12345
 max_http_connections = 12346
 max_concurrent_streams = 999_999
+request_timeout = "31s"
 keepalive_interval = "1h 1m 1s 1ms 1us 1ns"
 keepalive_timeout = "1year"
 [pool]

@@ -4,34 +4,34 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 
-pub(super) struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 /// A certificate and its key, in PEM.
-pub(super) struct Identity {
+pub(crate) struct Identity {
     pub cert: String,
     pub key: String,
 }
 
 impl Authority {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.issuer.pem()
     }
 
     /// A certificate for a name, valid now.
-    pub(super) fn issue(&self, name: &str) -> Identity {
+    pub(crate) fn issue(&self, name: &str) -> Identity {
         self.sign(&CertificateParams::new([name.to_owned()]).unwrap())
     }
 
     /// A certificate that was valid once.
-    pub(super) fn issue_expired(&self, name: &str) -> Identity {
+    pub(crate) fn issue_expired(&self, name: &str) -> Identity {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
@@ -47,7 +47,7 @@ impl Authority {
 
 impl Identity {
     /// Writes both to files.
-    pub(super) fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
+    pub(crate) fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
         std::fs::write(&cert, &self.cert).unwrap();
         std::fs::write(&key, &self.key).unwrap();

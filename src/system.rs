@@ -1,5 +1,5 @@
-//! The one module with `unsafe`: two things to do with descriptors that no safe interface offers.
-#![expect(unsafe_code, reason = "neither the standard library, rustix nor tokio has a safe form of these two")]
+//! The one module with `unsafe`: three things to ask of the system that no safe interface offers.
+#![expect(unsafe_code, reason = "neither the standard library, rustix nor tokio has a safe form of these")]
 
 use std::{io, os::fd::OwnedFd};
 
@@ -7,7 +7,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 /// Makes sure that the program about to be executed gets stdin, stdout and stderr and nothing else. A descriptor that
 /// slipped through would keep sockets and files of the server open for as long as the worker, or its children, live.
-pub(super) fn close_inherited_on_exec() -> io::Result<()> {
+pub(crate) fn close_inherited_on_exec() -> io::Result<()> {
     // SAFETY: the flag only sets close-on-exec; no descriptor that other code owns is closed or changes its meaning
     // in this process, which is single-threaded and executes another program next.
     let result = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed()) };
@@ -15,7 +15,17 @@ pub(super) fn close_inherited_on_exec() -> io::Result<()> {
 }
 
 /// Lets the runtime watch a descriptor for readability.
-pub(super) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open, stays the same and is owned by the `AsyncFd` until that is dropped.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+/// Has the allocator give what it keeps of freed memory back to the system. It takes milliseconds, so it is for a thread that
+/// may block. Allocators other than glibc's do so by themselves.
+pub(crate) fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

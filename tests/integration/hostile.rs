@@ -1,0 +1,120 @@
+//! Clients that mean harm, over real sockets: the server stays up, serves everyone else meanwhile, and gives back what it
+//! was made to take.
+
+mod connections;
+mod floods;
+mod loris;
+mod raw;
+mod unread;
+
+use std::{
+    fs,
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use remuda::api::proto::Query;
+use serde_json::json;
+
+use crate::harness::{Client, Server, eventually, fake_kind, query};
+
+/// What the server may be larger by afterwards: buffers that the allocator keeps, not what the clients sent.
+const KEPT: u64 = 48 << 20;
+
+/// A server with what it was like before anyone harmed it.
+pub(super) struct Victim {
+    pub server: Server,
+    pub client: Client,
+    quiet: Duration,
+    memory: u64,
+    descriptors: usize,
+}
+
+impl Victim {
+    /// `limits` are lines of `[server]`, `rest` is whatever else.
+    pub(super) async fn start(limits: &str, rest: &str) -> Self {
+        let doors = "listen = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"";
+        let kind = fake_kind("k", &[], "min = 2\nmax = 2");
+        let server = Server::start(&format!("[server]\n{doors}\n{limits}\n{rest}\n{kind}"));
+        server.until_ready("k", 2);
+        let mut client = server.client().await;
+        median(&mut client).await;
+        let quiet = median(&mut client).await;
+        let (memory, descriptors) = (resident(server.pid()), open_descriptors(server.pid()));
+        Self { server, client, quiet, memory, descriptors }
+    }
+
+    /// Others are served, on a connection that is there and on a new one. Says how much longer they wait than before.
+    pub(super) async fn serves_others(&mut self, during: &str) {
+        let ratio = self.slowed_down().await;
+        tell(&format!("{during}: a query takes {ratio:.2} times what it took before"));
+    }
+
+    /// The same again and again, until it is enough.
+    pub(super) async fn serves_others_until(&mut self, during: &str, mut enough: impl FnMut(&Self) -> bool) {
+        let mut slowest: f64 = 0.0;
+        while !enough(self) {
+            slowest = slowest.max(self.slowed_down().await);
+        }
+        tell(&format!("{during}: a query takes {slowest:.2} times what it took before, at worst"));
+    }
+
+    async fn slowed_down(&mut self) -> f64 {
+        let now = median(&mut self.client).await;
+        let mut newcomer = self.server.client().await;
+        assert_eq!(newcomer.execute(normal()).await.result(), json!({"echo": "a normal query"}));
+        assert_eq!(self.server.get("/livez").0, 200);
+        now.as_secs_f64() / self.quiet.as_secs_f64()
+    }
+
+    /// How many descriptors it has more than before.
+    pub(super) fn more_descriptors(&self) -> usize {
+        open_descriptors(self.server.pid()).saturating_sub(self.descriptors)
+    }
+
+    /// How many bytes it has more than before.
+    pub(super) fn grown(&self) -> u64 {
+        resident(self.server.pid()).saturating_sub(self.memory)
+    }
+
+    /// All is as it was, and the server stops as it should.
+    pub(super) async fn recovers(mut self, after: &str) {
+        self.serves_others(&format!("after {after}")).await;
+        eventually("descriptors to be closed", || (self.more_descriptors() < 16).then_some(()));
+        eventually("memory to be given back", || (self.grown() < KEPT).then_some(()));
+        tell(&format!("after {after}: {} KiB more than before", self.grown() >> 10));
+        drop(self.client);
+        assert_eq!(self.server.stop_cleanly().code(), Some(0));
+    }
+}
+
+/// Figures for whoever runs the tests with `--nocapture`.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "HOSTILE {what}");
+}
+
+fn normal() -> Query {
+    query(&json!("a normal query"))
+}
+
+/// The median time of some queries, each of which must be served.
+async fn median(client: &mut Client) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..31 {
+        let begun = Instant::now();
+        assert_eq!(client.execute(normal()).await.result(), json!({"echo": "a normal query"}));
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn open_descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("the server lives").count()
+}

@@ -1,0 +1,155 @@
+//! Too much at once: resets, messages, metadata.
+
+use std::{
+    io::Write,
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, StatusCode};
+use tokio::time::timeout;
+
+use super::{
+    Victim,
+    raw::{self, CONTINUATION, DATA, END_HEADERS, HEADERS, RST_STREAM},
+    tell,
+};
+use crate::harness::DEADLINE;
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
+
+/// Opens calls and takes them back at once, until the server closes the connection.
+fn reset_flood(address: &str) -> (TcpStream, u64) {
+    let mut stream = raw::connect(address, &[]);
+    let call = raw::call(EXECUTE);
+    let mut sent = 0;
+    for first in (1..1_000_000_u32).step_by(200) {
+        let mut bytes = Vec::new();
+        for id in (first..first + 200).step_by(2) {
+            bytes.extend(raw::frame(HEADERS, END_HEADERS, id, &call));
+            bytes.extend(raw::frame(RST_STREAM, 0, id, &8_u32.to_be_bytes()));
+        }
+        if stream.write_all(&bytes).is_err() {
+            break;
+        }
+        sent += 100;
+    }
+    (stream, sent)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rapid_resets_end_the_connection_and_nobody_else_notices() {
+    let mut victim = Victim::start("", "").await;
+    let enough = Arc::new(AtomicBool::new(false));
+    let (resets, address) = (Arc::new(AtomicU64::new(0)), victim.server.grpc.clone());
+    let flooding = thread::spawn({
+        let (enough, resets) = (enough.clone(), resets.clone());
+        move || {
+            let mut connections = 0;
+            while connections < 20 || !enough.load(Relaxed) {
+                let (_, sent) = reset_flood(&address);
+                assert!(sent < 500_000, "the server has never had enough");
+                resets.fetch_add(sent, Relaxed);
+                connections += 1;
+            }
+            connections
+        }
+    });
+    victim.serves_others("during rapid resets").await;
+    enough.store(true, Relaxed);
+    let connections = flooding.join().unwrap();
+    tell(&format!("{} resets on {connections} connections", resets.load(Relaxed)));
+    victim.recovers("rapid resets").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_headers_end_the_connection() {
+    let mut victim = Victim::start("", "").await;
+    let mut stream = raw::connect(&victim.server.grpc, &[]);
+    stream.write_all(&raw::frame(HEADERS, 0, 1, &raw::call(EXECUTE))).unwrap();
+    let part = raw::frame(CONTINUATION, 0, 1, &raw::field("x", "y").repeat(1_000));
+    let refused = (0..100_000).any(|_| stream.write_all(&part).is_err());
+    assert!(refused, "the server took 500 MB of headers");
+    victim.serves_others("during endless headers").await;
+    let code = raw::farewell(&stream);
+    assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
+    victim.recovers("endless headers").await;
+}
+
+async fn h2(address: &str) -> SendRequest<Bytes> {
+    let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (client, connection) = h2::client::handshake(tcp).await.unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap()
+}
+
+fn request(headers: HeaderMap) -> Request<()> {
+    let mut request = Request::post(format!("http://localhost{EXECUTE}")).body(()).unwrap();
+    request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    request.headers_mut().extend(headers);
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_a_gibibyte_is_refused_when_it_is_announced() {
+    let mut victim = Victim::start("", "").await;
+    let mut client = h2(&victim.server.grpc).await;
+    for _ in 0..100 {
+        let (response, mut body) = client.send_request(request(HeaderMap::new()), false).unwrap();
+        let mut announced = vec![0];
+        announced.extend((1_u32 << 30).to_be_bytes());
+        announced.extend([b'x'; 1_000]);
+        body.send_data(announced.into(), false).unwrap();
+        let response = timeout(DEADLINE, response).await.expect("an answer comes in time").unwrap();
+        let status = response.headers().get("grpc-status").expect("a status").to_str().unwrap().to_owned();
+        let message = response.headers().get("grpc-message").expect("a message").to_str().unwrap().to_owned();
+        assert_eq!(status, "11", "OUT_OF_RANGE: {message}");
+    }
+    assert!(victim.grown() < super::KEPT, "{} bytes", victim.grown());
+    victim.serves_others("after 100 announced gibibytes").await;
+    victim.recovers("100 announced gibibytes").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mebibyte_of_metadata_is_refused() {
+    let mut victim = Victim::start("", "").await;
+    for _ in 0..20 {
+        let mut headers = HeaderMap::new();
+        for n in 0..64 {
+            let name: http::HeaderName = format!("x-{n}").parse().unwrap();
+            headers.insert(name, "y".repeat(16 << 10).parse().unwrap());
+        }
+        let mut client = h2(&victim.server.grpc).await;
+        let (response, _body) = client.send_request(request(headers), true).unwrap();
+        match timeout(DEADLINE, response).await.expect("an answer comes in time") {
+            Ok(response) => assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+            Err(error) => assert!(error.is_reset() || error.is_go_away() || error.is_io(), "{error:?}"),
+        }
+    }
+    victim.serves_others("after metadata of 1 MiB").await;
+    victim.recovers("metadata of 1 MiB").await;
+}
+
+/// Calls that are open at once beyond the limit are turned away one by one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_calls_than_allowed_on_a_connection_are_turned_away() {
+    let mut victim = Victim::start("max_concurrent_streams = 10", "").await;
+    let mut stream = raw::connect(&victim.server.grpc, &[]);
+    let call = raw::call(EXECUTE);
+    let mut bytes = Vec::new();
+    for id in (1..5_000_u32).step_by(2) {
+        bytes.extend(raw::frame(HEADERS, END_HEADERS, id, &call));
+        bytes.extend(raw::frame(DATA, 0, id, &[0]));
+    }
+    let _ = stream.write_all(&bytes);
+    victim.serves_others("with 2,500 calls on one connection").await;
+    drop(stream);
+    victim.recovers("2,500 calls on one connection").await;
+}

@@ -1,0 +1,116 @@
+//! A byte now and then, on every door and at every stage: none of it lasts.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Victim,
+    raw::{self, DATA, END_HEADERS, HEADERS},
+    tell,
+};
+use crate::{
+    harness::{DEADLINE, Server, eventually, fake_kind},
+    security::authority::Authority,
+};
+
+/// Sends byte after byte, far apart, until the server has had enough. Gives the time that took.
+fn dribble(mut stream: TcpStream, bytes: Vec<u8>) -> JoinHandle<Duration> {
+    thread::spawn(move || {
+        let begun = Instant::now();
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut bytes = bytes.into_iter().cycle();
+        loop {
+            assert!(begun.elapsed() < DEADLINE, "the server waits for ever");
+            let mut answer = [0; 4096];
+            match stream.read(&mut answer) {
+                Ok(0) => return begun.elapsed(),
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return begun.elapsed(),
+            }
+            if stream.write_all(&[bytes.next().unwrap()]).is_err() {
+                return begun.elapsed();
+            }
+        }
+    })
+}
+
+fn wait_for(what: &str, all: Vec<JoinHandle<Duration>>) {
+    let longest = all.into_iter().map(|one| one.join().unwrap()).max().unwrap();
+    tell(&format!("slow {what}: dropped after {longest:?} at the latest"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_greetings_and_slow_heads_are_dropped() {
+    let mut victim = Victim::start("", "").await;
+    let greeting = b"PRI * HTTP/2.0\r\n\r\nSM".to_vec();
+    let connect = |door: &str| TcpStream::connect(door).unwrap();
+    // Slow enough that the whole greeting takes longer than anyone waits.
+    let greetings = (0..32)
+        .map(|_| {
+            let mut stream = connect(&victim.server.grpc);
+            stream.write_all(&greeting[..8]).unwrap();
+            thread::spawn(move || {
+                let begun = Instant::now();
+                stream.set_read_timeout(Some(DEADLINE)).unwrap();
+                let mut rest = Vec::new();
+                stream.read_to_end(&mut rest).map_or_else(|_| begun.elapsed(), |_| begun.elapsed())
+            })
+        })
+        .collect();
+    let heads = (0..32).map(|_| dribble(connect(&victim.server.http), b"GET /metrics HTTP/1.1".to_vec())).collect();
+    victim.serves_others("with slow greetings and heads").await;
+    wait_for("greetings", greetings);
+    wait_for("heads of HTTP", heads);
+    victim.recovers("slow greetings and heads").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_handshakes_are_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = Authority::new().issue("localhost").write(dir.path(), "server");
+    let doors = "listen = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"";
+    let files = format!("tls_cert = \"{}\"\ntls_key = \"{}\"", cert.display(), key.display());
+    let server = Server::start(&format!("[server]\n{doors}\n{files}\n{}", fake_kind("k", &[], "min = 0")));
+    // The beginning of a record that promises a hello of 16 KiB.
+    let hello = [&[22, 3, 1, 64, 0][..], &[1; 64]].concat();
+    for door in [&server.grpc, &server.http] {
+        let slow = (0..16).map(|_| dribble(TcpStream::connect(door).unwrap(), hello.clone()));
+        let silent = (0..16).map(|_| dribble(TcpStream::connect(door).unwrap(), Vec::from([22])));
+        wait_for("TLS handshakes", slow.chain(silent).collect());
+    }
+    assert_eq!(server.stop_cleanly().code(), Some(0));
+}
+
+/// A call whose message comes byte by byte is over when its time is up; the connection lives on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_requests_are_refused() {
+    let mut victim = Victim::start("request_timeout = \"2s\"", "").await;
+    let mut slow: Vec<TcpStream> = (0..32).map(|_| raw::connect(&victim.server.grpc, &[])).collect();
+    let call = raw::call("/remuda.v1.WorkerPool/Execute");
+    for stream in &mut slow {
+        for id in [1, 3] {
+            stream.write_all(&raw::frame(HEADERS, END_HEADERS, id, &call)).unwrap();
+        }
+        // One call promises a message of 1,000 bytes, the other says nothing more.
+        stream.write_all(&raw::frame(DATA, 0, 1, &[0, 0, 0, 3, 232, 10])).unwrap();
+    }
+    victim.serves_others("with slow requests").await;
+    let late = r#"remuda_grpc_requests_total{code="DEADLINE_EXCEEDED",method="remuda.v1.WorkerPool/Execute"}"#;
+    let mut sent = 0;
+    eventually("all slow requests to be refused", || {
+        if sent < 500 {
+            sent += 1;
+            for stream in &mut slow {
+                let _ = stream.write_all(&raw::frame(DATA, 0, 1, b"x"));
+            }
+        }
+        (victim.server.metric(late) as u32 == 64).then_some(())
+    });
+    drop(slow);
+    victim.recovers("slow requests").await;
+}
