@@ -135,8 +135,8 @@ impl Drop for Call {
     fn drop(&mut self) {
         // Without a status the client went away before the end.
         let code = self.code.unwrap_or(Code::Cancelled) as usize;
-        let _entered = self.trace.span.enter();
-        debug!(code = CODES[code], "call finished");
+        self.trace.span.in_scope(|| debug!(code = CODES[code], "call finished"));
+        self.trace.end(CODES[code]);
         self.metrics.finished(code, self.begun.elapsed());
     }
 }

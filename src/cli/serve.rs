@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use tokio::runtime;
+use tokio::runtime::{self, Runtime};
 use tracing::info;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
@@ -22,12 +22,13 @@ use super::{
 };
 use crate::{
     api::client::DEFAULT_ENDPOINT,
-    config::{Config, Overrides},
+    config::{Config, Overrides, ServerConfig},
     pool::Reloader,
     server::{Addresses, Server},
+    trace::Export,
 };
 
-/// What a thread that still blocks when the server has ended may take.
+/// What sending the last spans, and then a thread that still blocks, may take when the server has ended.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -40,7 +41,11 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     let format = args.log_format.unwrap_or(usual);
     let _log = start_log(&args.log, format)?;
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::system)?;
+    let export = start_export(&config.server, &runtime)?;
     let ended = runtime.block_on(run(config, reloader, &origin, format));
+    if let Some(export) = export {
+        export.stop(LAST_WAIT);
+    }
     runtime.shutdown_timeout(LAST_WAIT);
     ended.map(ExitCode::from)
 }
@@ -59,6 +64,16 @@ async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: L
     }
     let drained = server.run().await.map_err(Failure::system)?;
     Ok(if drained.nothing_was_lost() { Exit::Done } else { Exit::Failed })
+}
+
+fn start_export(config: &ServerConfig, runtime: &Runtime) -> Result<Option<Export>, Failure> {
+    let Some(endpoint) = &config.otlp_endpoint else { return Ok(None) };
+    let _runtime = runtime.enter();
+    let export = Export::start(endpoint, config.otlp_sample).map_err(|error| {
+        Failure::Usage(format!("cannot export spans to {endpoint} (server.otlp_endpoint): {error}"))
+    })?;
+    info!(endpoint, sample = config.otlp_sample, "exporting spans");
+    Ok(Some(export))
 }
 
 /// `remuda` if that finds this very program, else the path to it, as short as it can be.

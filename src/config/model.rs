@@ -39,6 +39,10 @@ pub struct ServerConfig {
     pub allow_insecure: bool,
     pub http_tls: bool,
     pub http_open_paths: Vec<String>,
+    /// `None` when switched off.
+    pub otlp_endpoint: Option<String>,
+    /// From 0 to 1.
+    pub otlp_sample: f64,
     pub max_message_bytes: u64,
     pub max_metadata_bytes: u64,
     pub max_connections: NonZeroUsize,

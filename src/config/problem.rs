@@ -42,6 +42,8 @@ pub enum Problem {
     NoUnit { write: String },
     #[error("{text} is not a duration: write one like \"5s\", \"1m 30s\" or \"200ms\"")]
     NotADuration { text: String },
+    #[error("{text} is not a URL: write one like \"http://127.0.0.1:4317\"")]
+    NotAUrl { text: String },
     #[error("{text} is not a size: write one like \"512MiB\" or \"64KB\"")]
     NotASize { text: String },
     #[error(

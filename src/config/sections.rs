@@ -18,8 +18,8 @@ use super::section::Section;
 use super::suggest::{segment, unknown_section};
 use super::tree::{Field, Table, Value};
 use super::values::{
-    ANY_DURATION, SOME_DURATION, boolean, count, duration, http, listen, or_none, or_off, path, positive, short_path,
-    show_duration, size,
+    ANY_DURATION, SOME_DURATION, boolean, count, duration, http, listen, or_none, or_off, path, positive, share,
+    short_path, show_duration, size, url,
 };
 
 const KIB: u64 = 1 << 10;
@@ -105,6 +105,8 @@ fn server(mut section: SectionReader<'_>, input: &Input<'_>) -> ServerConfig {
         allow_insecure: section.read(&keys::ALLOW_INSECURE, boolean).value,
         http_tls: section.read(&keys::HTTP_TLS, boolean).value,
         http_open_paths: doors::open_paths(&mut section),
+        otlp_endpoint: section.read_optional(&keys::OTLP_ENDPOINT, url).value,
+        otlp_sample: section.read(&keys::OTLP_SAMPLE, share).value,
         max_message_bytes: section.read(&keys::MAX_MESSAGE_BYTES, size(MESSAGE_SIZES)).value,
         max_metadata_bytes: section.read(&keys::MAX_METADATA_BYTES, size(KIB..=16 * MIB)).value,
         max_connections: section.read(&keys::MAX_CONNECTIONS, positive(MOST_THINGS)).value,

@@ -99,6 +99,8 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
         set(&keys::ALLOW_INSECURE, config.allow_insecure.to_string()),
         set(&keys::HTTP_TLS, config.http_tls.to_string()),
         set(&keys::HTTP_OPEN_PATHS, strings(&config.http_open_paths)),
+        (&keys::OTLP_ENDPOINT, config.otlp_endpoint.as_ref().map(string)),
+        set(&keys::OTLP_SAMPLE, format!("{:?}", config.otlp_sample)),
         set(&keys::MAX_MESSAGE_BYTES, size(config.max_message_bytes)),
         set(&keys::MAX_METADATA_BYTES, size(config.max_metadata_bytes)),
         set(&keys::MAX_CONNECTIONS, count(config.max_connections)),

@@ -13,12 +13,13 @@ pub(super) struct Node {
     pub(super) value: Value,
 }
 
-/// A TOML value. No key takes a float or a date, so those are only known by name.
+/// A TOML value. No key takes a date, so those are only known by name.
 #[derive(Debug)]
 pub(super) enum Value {
     Text(String),
     /// `None` if it does not fit 64 bits.
     Integer(Option<i64>),
+    Float(f64),
     Boolean(bool),
     Other(&'static str),
     Array(Vec<Node>),
@@ -31,6 +32,7 @@ impl Value {
         match self {
             Self::Text(_) => "a string",
             Self::Integer(_) => "a number",
+            Self::Float(_) => "a fraction",
             Self::Boolean(_) => "a boolean",
             Self::Other(name) => name,
             Self::Array(_) => "an array",
@@ -116,7 +118,7 @@ fn node(value: Spanned<DeValue<'_>>, place_of: &dyn Fn(usize) -> Place) -> Node 
     let value = match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
         DeValue::Integer(number) => Value::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok()),
-        DeValue::Float(_) => Value::Other("a fraction"),
+        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("a fraction"), Value::Float),
         DeValue::Boolean(value) => Value::Boolean(value),
         DeValue::Datetime(_) => Value::Other("a date or time"),
         DeValue::Array(items) => Value::Array(items.into_iter().map(|item| node(item, place_of)).collect()),

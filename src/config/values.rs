@@ -73,6 +73,24 @@ fn check_argument(text: &str) -> Result<(), Problem> {
     if text.contains('\0') { Err(Problem::Nul) } else { Ok(()) }
 }
 
+/// A part of a whole.
+pub(super) fn share(node: &Node) -> Result<f64, Problem> {
+    let number = match node.value {
+        Value::Float(number) => number,
+        Value::Integer(Some(whole)) => f64::from(i32::try_from(whole).unwrap_or(i32::MAX)),
+        _ => return Err(wrong_type(node, "a number, like 0.1, without quotes")),
+    };
+    within(number, &(0.0..=1.0), |number| format!("{number:?}"))
+}
+
+/// The address of another server.
+pub(super) fn url(node: &Node) -> Result<String, Problem> {
+    let url = text(node)?;
+    let parsed: Option<http::Uri> = url.parse().ok();
+    let fits = |uri: &http::Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some();
+    if parsed.as_ref().is_some_and(fits) { Ok(url) } else { Err(Problem::NotAUrl { text: quote(&url) }) }
+}
+
 /// Yes or no.
 pub(super) fn boolean(node: &Node) -> Result<bool, Problem> {
     match node.value {

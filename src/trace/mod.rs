@@ -7,13 +7,26 @@
 //! ```
 
 mod context;
+mod export;
 
 use http::HeaderMap;
+use opentelemetry::{
+    KeyValue,
+    trace::{SpanBuilder, SpanKind},
+};
 use tracing::{Span, debug, debug_span, field, info_span};
 
 use crate::model::{Outcome, QueryId, QuerySpec, WorkerId};
 
 pub use context::{Context, TraceId};
+pub use export::Export;
+
+use export::Exported;
+
+/// Who asks this asks often, and it is no work: traces of it would only hide the others.
+const NOT_EXPORTED: &str = "remuda.v1.WorkerPool/Health";
+/// The codes that say that the server failed, not the caller.
+const OUR_FAULT: [&str; 6] = ["UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"];
 
 /// A call as it is traced.
 #[derive(Debug)]
@@ -22,15 +35,28 @@ pub struct CallTrace {
     pub span: Span,
     /// What the call's queries belong to.
     pub context: Option<Context>,
+    exported: Option<Exported>,
 }
 
 impl CallTrace {
     #[must_use]
     pub fn begin(method: &str, headers: &HeaderMap) -> Self {
         let span = info_span!("rpc", method, trace = field::Empty);
-        let context = Context::of_caller(headers);
+        let caller = Context::of_caller(headers);
+        let wanted = caller.is_some() || (method.starts_with("remuda.v1.") && method != NOT_EXPORTED);
+        let exported = wanted.then(|| Exported::begin(caller.as_ref(), true, || call(method))).flatten();
+        let context = exported.as_ref().map(Exported::context).or(caller);
         note(&span, context.as_ref());
-        Self { span, context }
+        Self { span, context, exported }
+    }
+
+    /// The last of the response has left, with the gRPC code of this name.
+    pub fn end(&mut self, code: &'static str) {
+        let Some(exported) = &mut self.exported else { return };
+        exported.set(KeyValue::new("rpc.response.status_code", code));
+        if OUR_FAULT.contains(&code) {
+            exported.failed(code);
+        }
     }
 }
 
@@ -39,6 +65,7 @@ impl CallTrace {
 pub struct QueryTrace {
     log: Span,
     context: Option<Context>,
+    exported: Option<Exported>,
 }
 
 /// What an attempt knows of its query's trace.
@@ -53,10 +80,12 @@ impl QueryTrace {
     #[must_use]
     pub fn begin(query: &QueryId, spec: &QuerySpec, caller: Option<Context>) -> Option<Box<Self>> {
         let log = debug_span!("query", %query, kind = &*spec.kind, "type" = spec.query_type.as_deref());
-        if log.is_disabled() && caller.is_none() {
+        let exported = Exported::begin(caller.as_ref(), false, || waiting(query, spec));
+        let context = exported.as_ref().map(Exported::context).or(caller);
+        if log.is_disabled() && context.is_none() {
             return None;
         }
-        Some(Box::new(Self { log, context: caller }))
+        Some(Box::new(Self { log, context, exported }))
     }
 
     #[must_use]
@@ -65,8 +94,25 @@ impl QueryTrace {
     }
 
     /// The query is over.
-    pub fn end(self, outcome: &Outcome) {
+    pub fn end(mut self, outcome: &Outcome) {
+        if let Some(mut exported) = self.exported.take() {
+            exported.set(KeyValue::new("remuda.state", outcome.state().to_string()));
+            match outcome {
+                Outcome::Error(failure) => exported.failed(&failure.message),
+                Outcome::Rejected { message, .. } => exported.failed(message),
+                Outcome::Complete { .. } | Outcome::Cancelled { .. } => {}
+            }
+        }
         self.log.in_scope(|| debug!(state = %outcome.state(), "query over"));
+    }
+}
+
+impl Drop for QueryTrace {
+    fn drop(&mut self) {
+        if let Some(exported) = &mut self.exported {
+            // It was refused, or is another submit of a query that is here already.
+            exported.rename("query not taken");
+        }
     }
 }
 
@@ -76,6 +122,7 @@ pub struct Attempt {
     /// Everything logged about the attempt is logged within it.
     pub span: Span,
     context: Option<Context>,
+    exported: Option<Exported>,
 }
 
 /// Who tries what.
@@ -105,9 +152,27 @@ impl Attempt {
             attempt,
             trace = field::Empty
         );
-        let context = link.and_then(|link| link.context.clone());
+        let parent = link.and_then(|link| link.context.as_ref());
+        let exported = Exported::begin(parent, false, || trying(of));
+        let context = exported.as_ref().map(Exported::context).or_else(|| parent.cloned());
         note(&span, context.as_ref());
-        Self { span, context }
+        Self { span, context, exported }
+    }
+
+    /// The worker is done with it, or the worker's end was its end too. Gives the span for what is left to log.
+    #[must_use]
+    pub fn end(self, trouble: Option<&str>) -> Span {
+        if let (Some(mut exported), Some(trouble)) = (self.exported, trouble) {
+            exported.failed(trouble);
+        }
+        self.span
+    }
+
+    /// The worker was gone before it knew of it: the query has lost nothing.
+    pub fn undelivered(self) {
+        if let Some(mut exported) = self.exported {
+            exported.rename("attempt not delivered");
+        }
     }
 
     /// What the worker is told, so that its own spans find their place. The caller's, to the letter, if we export no spans:
@@ -123,4 +188,29 @@ fn note(span: &Span, context: Option<&Context>) {
     if let Some(context) = context {
         span.record("trace", field::display(context.trace));
     }
+}
+
+fn call(method: &str) -> SpanBuilder {
+    let attributes = [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method.to_owned())];
+    SpanBuilder::from_name(method.to_owned()).with_kind(SpanKind::Server).with_attributes(attributes)
+}
+
+fn waiting(query: &QueryId, spec: &QuerySpec) -> SpanBuilder {
+    let mut attributes = vec![
+        KeyValue::new("remuda.query", query.to_string()),
+        KeyValue::new("remuda.kind", spec.kind.clone()),
+        KeyValue::new("remuda.priority", i64::from(spec.priority)),
+    ];
+    attributes.extend(spec.query_type.as_deref().map(|name| KeyValue::new("remuda.type", name.to_owned())));
+    SpanBuilder::from_name("query").with_kind(SpanKind::Internal).with_attributes(attributes)
+}
+
+fn trying(of: Try<'_>) -> SpanBuilder {
+    let attributes = [
+        KeyValue::new("remuda.query", of.query.to_string()),
+        KeyValue::new("remuda.kind", of.spec.kind.clone()),
+        KeyValue::new("remuda.worker", i64::try_from(of.worker.0).unwrap_or(i64::MAX)),
+        KeyValue::new("remuda.attempt", i64::from(of.attempt)),
+    ];
+    SpanBuilder::from_name("attempt").with_kind(SpanKind::Client).with_attributes(attributes)
 }

@@ -88,11 +88,9 @@ impl Driver {
                 Some(verdict) => Running::conclusion(running.letting_go, verdict),
                 None => conclude_by_end(running.letting_go.as_ref(), &certificate, rung),
             };
+            let span = running.attempt.end(conclusion.trouble().as_deref());
             let worker = self.worker.clone();
-            self.host
-                .conclude(&worker, running.lease, running.backlog, conclusion)
-                .instrument(running.attempt.span)
-                .await;
+            self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(span).await;
         }
         if let Some(private) = self.private.take() {
             private.remove().await;

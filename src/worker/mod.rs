@@ -28,7 +28,7 @@ mod usage;
 mod vitals;
 mod wear;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -93,4 +93,19 @@ pub enum Conclusion {
     CutShort,
     /// Another replica runs it now.
     LeaseLost,
+}
+
+impl Conclusion {
+    /// What went wrong, if anything did.
+    fn trouble(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            Self::Complete { .. } | Self::Cancelled { .. } => return None,
+            Self::Reported(failure) => Cow::Borrowed(&failure.message),
+            Self::TimedOut { limit, .. } => format!("ran longer than {limit:?}").into(),
+            Self::Died(certificate) => certificate.summary().into(),
+            Self::Overflowed => "its readers did not keep up".into(),
+            Self::CutShort => "the server stops".into(),
+            Self::LeaseLost => "it runs elsewhere".into(),
+        })
+    }
 }

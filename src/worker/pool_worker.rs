@@ -184,6 +184,7 @@ impl PoolWorker {
         let dispatch = Dispatch::new(self, &claim, inner.dispatched, begun);
         if outbox.send(&dispatch.line).is_err() {
             // The worker is gone, or has closed its ears: no reason for the query to suffer.
+            dispatch.attempt.undelivered();
             inner.deaf = true;
             self.attention.notify_one();
             return Err(claim);

@@ -298,7 +298,8 @@ impl Driver {
         let Some(verdict) = running.verdict else { return };
         let conclusion = Running::conclusion(running.letting_go, verdict);
         let worker = self.worker.clone();
-        self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(running.attempt.span).await;
+        let span = running.attempt.end(conclusion.trouble().as_deref());
+        self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(span).await;
         if self.worker.finish_task() {
             self.host.ready(&worker).await;
         }

@@ -20,6 +20,7 @@ mod confinement;
 mod drain;
 mod eviction;
 mod examples;
+mod export;
 mod failed_loads;
 mod failures;
 mod harness;

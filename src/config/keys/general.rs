@@ -36,6 +36,13 @@ keys! { GENERAL:
     HTTP_OPEN_PATHS: Server.http_open_paths = Value("[]"), Restart,
         "Paths of http that need no token though there are tokens, like [\"/livez\", \"/readyz\"] for \
          an orchestrator whose probes cannot send one. None by default.";
+    OTLP_ENDPOINT: Server.otlp_endpoint = Unset(r#""http://127.0.0.1:4317""#), Restart,
+        "The OpenTelemetry collector that gets a span for each call, query and attempt, over OTLP with \
+         gRPC; with https:// it must show a certificate that this machine trusts. Unset, no spans are made. \
+         A collector that is slow or gone costs spans, never queries.";
+    OTLP_SAMPLE: Server.otlp_sample = Value("1.0"), Restart,
+        "The share of traces to export, from 0.0 to 1.0, of those that begin here. Where the caller has \
+         sent a traceparent, its own decision counts.";
     MAX_MESSAGE_BYTES: Server.max_message_bytes = Value(r#""4MiB""#), Restart,
         "The largest gRPC message that a client may send, and so the largest payload. 4MiB is the \
          usual limit of gRPC; what a worker may answer is limited by its kind's max_line_bytes.";

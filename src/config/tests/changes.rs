@@ -19,6 +19,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("kinds.k.capabilities", r#"["c"]"#),
     ("server.allow_insecure", "true"),
     ("server.http_tls", "false"),
+    ("server.otlp_sample", "0.5"),
     ("server.http_open_paths", r#"["/livez"]"#),
     ("kinds.k.env", r#"{ A = "b" }"#),
     ("kinds.k.pass_env", r#"["A"]"#),

@@ -31,6 +31,8 @@ fn documented() -> Config {
             allow_insecure: false,
             http_tls: true,
             http_open_paths: Vec::new(),
+            otlp_endpoint: None,
+            otlp_sample: 1.0,
             max_message_bytes: 4 << 20,
             max_metadata_bytes: 16 << 10,
             max_connections: nonzero(1024),

@@ -52,6 +52,29 @@ fn only_a_grace_may_be_nothing() {
 }
 
 #[test]
+fn a_collector_has_a_url_and_a_share() {
+    for fine in ["otlp_sample = 1", "otlp_sample = 0.25", "otlp_endpoint = \"https://c.example:4317\""] {
+        assert!(load(&format!("[server]\n{fine}\n{MINIMAL}")).is_ok(), "{fine}");
+    }
+    let wanted = "must be a number, like 0.1, without quotes, not";
+    for (written, problem) in [
+        ("1.5", "must be from 0.0 to 1.0, but is 1.5".to_owned()),
+        ("-1", "must be from 0.0 to 1.0, but is -1.0".to_owned()),
+        ("nan", "must be from 0.0 to 1.0, but is NaN".to_owned()),
+        ("true", format!("{wanted} a boolean")),
+        ("\"0.1\"", format!("{wanted} a string")),
+    ] {
+        let mistake = format!("remuda.toml:2:15: server.otlp_sample: {problem}");
+        expect_in("server", &format!("otlp_sample = {written}"), &[&mistake]);
+    }
+    for written in ["127.0.0.1:4317", "ftp://c.example", "http://", "a b"] {
+        let problem = format!("\"{written}\" is not a URL: write one like \"http://127.0.0.1:4317\"");
+        let mistake = format!("remuda.toml:2:17: server.otlp_endpoint: {problem}");
+        expect_in("server", &format!("otlp_endpoint = \"{written}\""), &[&mistake]);
+    }
+}
+
+#[test]
 fn sizes_need_a_unit() {
     let like = "is not a size: write one like \"512MiB\" or \"64KB\"";
     let range = "must be from 1KiB to 1GiB, but is";
