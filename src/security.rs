@@ -33,8 +33,8 @@ pub enum SecurityError {
 #[derive(Debug, Error)]
 pub enum Risk {
     #[error(
-        "{key} = \"{address}\" is open to other machines without TLS or tokens (server.allow_insecure): whoever reaches it \
-         may do everything; to protect it, set server.tls_cert and server.tls_key, or server.tokens"
+        "{key} = \"{address}\" is open to other machines without TLS or tokens (server.allow_insecure): whoever reaches it is let \
+         in; to protect it, set server.tls_cert and server.tls_key, or server.tokens"
     )]
     Open { key: &'static str, address: SocketAddr },
     #[error("{key} = \"{address}\" is open to other machines without TLS: tokens can be read on the way; set {remedy}")]
