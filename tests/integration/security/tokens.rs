@@ -3,7 +3,7 @@
 use serde_json::json;
 use tonic::{Code, transport::Channel};
 
-use super::{all_methods, call, is_refusal};
+use super::{HTTP_PATHS, all_methods, call, is_refusal};
 use crate::harness::{Server, eventually, fake_kind, remuda, told};
 
 const SUBMIT: &str = "submit-0123456789";
@@ -61,7 +61,7 @@ async fn every_http_path_needs_a_token_that_may_read_unless_it_is_said_to_be_ope
     let (server, dir) = protected("");
     let reading = format!("Authorization: Bearer {READ}");
     eventually("the worker to be ready", || (server.get_with("/readyz", &[&reading]).0 == 200).then_some(()));
-    for path in ["/", "/metrics", "/livez", "/readyz", "/other"] {
+    for path in HTTP_PATHS {
         assert_eq!(server.get(path).0, 401, "{path} without a token");
         assert_eq!(server.get_with(path, &["Authorization: Bearer admin-0123456789aX"]).0, 401, "{path}");
         assert_eq!(server.get_with(path, &[&format!("Authorization: Bearer {SUBMIT}")]).0, 403, "{path}");
