@@ -83,6 +83,16 @@ fn is_open(mut stream: &TcpStream) -> bool {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_connections_are_left_open_others_wait_no_longer_than_twice_the_usual() {
+    let mut victim = Victim::start(&format!("max_connections = {PLACES}"), "").await;
+    let leave_open = |victim: &Victim| -> Vec<TcpStream> {
+        (0..many()).map(|_| TcpStream::connect(&victim.server.grpc).unwrap()).collect()
+    };
+    victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
+    victim.recovers("10,000 connections left open, again and again").await;
+}
+
 /// Connections that speak HTTP/2 but never call do not keep those out who do; and those who have called stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_never_calls_makes_room_for_who_does() {
