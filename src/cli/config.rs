@@ -13,6 +13,7 @@ use super::{
 use crate::{
     config::{self, Config, Listen, Overrides, Source},
     pool::Reloader,
+    security::Security,
 };
 
 /// Taken from the working directory if nothing else is said.
@@ -43,9 +44,14 @@ pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config,
     Ok((Config::load(source, config::environment(), overrides)?, origin))
 }
 
+/// Says of a file what `serve` would say of it, and of the files that protect the server.
 pub(super) fn check(file: PathBuf) -> Result<Exit, Failure> {
     let name = file.display().to_string();
     let config = Config::load(Source::File(file), config::environment(), &Overrides::default())?;
+    let (_, risks) = Security::load(&config.server).map_err(Failure::system)?;
+    for risk in risks {
+        output::warning(&risk.to_string());
+    }
     output::text(&format!("{name}: no mistakes; {}\n", summary(&config)))?;
     Ok(Exit::Done)
 }

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 /// A user that every machine has, and that may do nothing in particular.
 pub(crate) const NOBODY: u32 = 65534;
+/// Another one.
+pub(crate) const DAEMON: u32 = 1;
 
 /// A directory that everyone can look into.
 pub(crate) fn public_dir() -> TempDir {
