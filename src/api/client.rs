@@ -3,6 +3,7 @@
 mod admin;
 mod credentials;
 mod endpoint;
+mod glance;
 mod load;
 
 use std::{error::Error, fmt, future::Future, time::Duration};
