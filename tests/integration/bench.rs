@@ -219,6 +219,8 @@ fn one_query_at_a_time_is_compared_with_a_call_and_a_worker() {
 #[test]
 fn killed_workers_lose_nothing_that_may_be_retried() {
     let server = Server::start(&format!("[recovery]\nstrategy = \"retry\"\nattempts = 3\n{}", echo_kind()));
+    // There is somebody to kill once a query has been answered.
+    assert_eq!(bench(&server, "--count 1").0, 0);
     let arguments = "--chaos=200ms --duration 1500ms --rounds 1 --warmup 0s --concurrency 8 --messages 100";
     let (code, report) = bench(&server, arguments);
     let chaos = &report["chaos"];
