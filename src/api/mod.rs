@@ -8,6 +8,7 @@ mod arrival;
 mod convert;
 mod errors;
 mod events;
+mod floor;
 mod grpc;
 mod health;
 mod incoming;
@@ -29,6 +30,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use crate::{config::Config, metrics::Metrics, pool::Pool, security::Security};
 
+pub use floor::serve_floor;
 pub use incoming::Listener;
 
 use access::AccessLayer;

@@ -260,6 +260,47 @@ Examples:
 
 Exit codes: 0 the server has stopped, or you have, 1 no such kind, 2 usage, 5 server unreachable.";
 
+pub(super) const BENCH: &str = "\
+Runs queries for an echo worker, so many at a time, and tells what became of them and how long they
+took. The server needs a kind that runs: remuda worker echo. --spawn starts such a server, with retries
+on, and stops it. Rounds of different things take turns, so that other load on the machine does harm
+to all alike; counts are sums, rates and percentiles are medians of the rounds. Ctrl-C ends the run and
+prints what there is.
+
+With --json one object; what was not measured is null:
+  settings      endpoint, concurrency, connections, messages, size, payload_size, rounds,
+                duration_seconds or count, warmup_seconds, timeout_seconds, chaos_seconds
+  interrupted   whether it was ended before its time
+  remuda        queries, completed, failed, hung, messages, seconds, queries_per_second,
+                messages_per_second; latency_us and first_message_us, each with p50, p90, p99, p99.9
+                and max; errors: for each gRPC status its code, count and an example
+  floor         the same of the bare server (--compare)
+  ratio         remuda / floor: queries_per_second, messages_per_second, latency_p50
+  single        with --concurrency 1: remuda_p50_us, unary_p50_us of a call to the bare server,
+                raw_p50_us of a query to a worker on a socket; ratio: the first by the sum of the others
+  chaos         killed, failed, hung, rate_kept beside the undisturbed rounds; figures: as remuda
+
+Examples:
+  remuda bench                                          10 s, 64 queries at a time
+  remuda bench --spawn 8 --compare                      a server of its own beside bare gRPC
+  remuda bench --spawn 8 --compare -c 16 -m 1000        long streams
+  remuda bench --spawn 8 --compare -c 1                 what a query takes by itself
+  remuda bench --spawn 8 --chaos --rounds 1             a worker killed each second for 10 s
+  remuda bench --count 10000 --json | jq .remuda.queries_per_second
+  remuda bench --kind embed --payload @document.json    your own worker
+
+Exit codes: 0 every query completed, 1 some did not, 2 usage, 5 server unreachable.";
+
+pub(super) const FLOOR: &str = "\
+A bare gRPC server that answers Execute and Submit as a pool of echo workers would, with no pool and no
+worker: what no pool can be faster than. It prints its address and runs until SIGTERM or Ctrl-C.
+
+Examples:
+  remuda bench floor --listen 127.0.0.1:50052
+  remuda --endpoint 127.0.0.1:50052 bench               in another terminal
+
+Exit codes: 0 stopped, 1 cannot listen there, 2 usage.";
+
 pub(super) const CONFIG_CHECK: &str = "\
 Checks what serve --config FILE would use, with the REMUDA__ variables that are set. Certificates and tokens are read as
 serve would read them, so run it as the same user. Warns of what serve would warn of.
@@ -296,6 +337,7 @@ The server starts it; serve does so by itself when there is no configuration:
 What a payload can ask for; several at once happen in this order:
   {\"session\":\"abc\"}            tell the session's id
   {\"stream\":3,\"delay_ms\":100}  send the messages {\"n\":1} to {\"n\":3}, with a delay between them
+  {\"stream\":3,\"size\":200}      send three messages of 200 bytes each instead, many in one write
   {\"sleep_ms\":500}             do nothing for a while
   {\"fail\":\"no luck\"}           report an error; \"code\":\"E7\" and \"retryable\":true are passed on
   {\"crash\":3}                  exit with code 3, or 1 for true, in the middle of the query
