@@ -1,29 +1,30 @@
 //! The built-in demonstration worker: it echoes, streams, sleeps, fails and crashes as its payload says.
 //!
-//! It uses threads and blocking calls instead of a runtime, so that it is ready within milliseconds. One thread reads
-//! what the pool sends; the other one runs the query and looks at what came in whenever it would wait.
+//! It uses one thread and blocking calls instead of a runtime, so that it is ready within milliseconds and a query costs it two
+//! system calls. While it runs a query it looks at what came in whenever it would wait, and between full buffers.
 
+mod inbox;
 mod plan;
 mod wire;
 
 use std::{
-    io::{self, BufRead, BufReader, BufWriter, Write},
+    io::{self, BufWriter, Write},
     os::unix::net::UnixStream,
     path::Path,
     process::ExitCode,
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    thread,
     time::{Duration, Instant},
 };
 
 use serde_json::value::RawValue;
 
 use crate::protocol::PROTOCOL_VERSION;
+use inbox::{Heard, Inbox};
+pub use plan::{Answer, SIZES, answer};
 use plan::{Ending, Plan, Streaming};
 use wire::{Frame, Order};
 
-/// The pool sends one query at a time and little besides, so this is never full for long.
-const INBOX: usize = 16;
+/// What is written at once, at most; a message that is larger goes alone.
+const BUFFER: usize = 64 * 1024;
 
 /// Serves the pool that listens at `socket` until it is told to stop or the pool is gone.
 ///
@@ -31,28 +32,10 @@ const INBOX: usize = 16;
 ///
 /// The connection could not be made, or broke while a frame was written.
 pub fn run(socket: &Path) -> io::Result<ExitCode> {
-    let stream = UnixStream::connect(socket)?;
-    let reader = BufReader::new(stream.try_clone()?);
-    let (sender, inbox) = sync_channel(INBOX);
-    // Not joined: it may wait for the pool for ever, and it ends with the process.
-    thread::Builder::new().name("reader".to_owned()).spawn(move || read_orders(reader, &sender))?;
-    let echo = Echo { out: BufWriter::new(stream), inbox, started: Instant::now(), processed: 0, leaving: false };
-    match echo.serve() {
+    match Echo::new(UnixStream::connect(socket)?)?.serve() {
         Stop::Told | Stop::PoolGone => Ok(ExitCode::SUCCESS),
         Stop::Crash(code) => Ok(ExitCode::from(code)),
         Stop::Broken(error) => Err(error),
-    }
-}
-
-fn read_orders(mut reader: impl BufRead, inbox: &SyncSender<Order>) {
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        // What this worker does not know may be known to a later one.
-        let order = Order::parse(&line);
-        if order.is_some_and(|order| inbox.send(order).is_err()) {
-            return;
-        }
-        line.clear();
     }
 }
 
@@ -79,16 +62,23 @@ enum Waited {
     Cancelled,
 }
 
-struct Echo<W: Write> {
-    out: BufWriter<W>,
-    inbox: Receiver<Order>,
+struct Echo {
+    out: BufWriter<UnixStream>,
+    inbox: Inbox,
+    /// Bytes written since it last looked at what came in.
+    unlooked: usize,
     started: Instant,
     processed: u64,
     /// Told to stop once the running query is over.
     leaving: bool,
 }
 
-impl<W: Write> Echo<W> {
+impl Echo {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        let out = BufWriter::with_capacity(BUFFER, stream.try_clone()?);
+        Ok(Self { out, inbox: Inbox::new(stream), unlooked: 0, started: Instant::now(), processed: 0, leaving: false })
+    }
+
     fn serve(mut self) -> Stop {
         match self.attend() {
             Ok(never) => match never {},
@@ -104,7 +94,7 @@ impl<W: Write> Echo<W> {
                 self.send(&Frame::ShutdownAck)?;
                 return Err(Stop::Told);
             }
-            match self.inbox.recv().map_err(|_| Stop::PoolGone)? {
+            match self.inbox.next().ok_or(Stop::PoolGone)? {
                 Order::Query { request_id, payload } => self.answer(&request_id, &payload)?,
                 Order::Shutdown { .. } => self.leaving = true,
                 Order::HealthCheck => self.report_health()?,
@@ -148,30 +138,39 @@ impl<W: Write> Echo<W> {
     }
 
     fn stream(&mut self, request_id: &str, streaming: &Streaming) -> Result<Waited, Stop> {
+        let prepared = streaming.content.as_ref().map(|content| Frame::Message { request_id, content }.line());
         for n in 1..=streaming.count {
-            let delay = if n == 1 { Duration::ZERO } else { streaming.delay };
-            // Whoever waits for the next message should see this one; without a delay, a full buffer is sent at once.
-            if !delay.is_zero() {
-                self.out.flush().map_err(Stop::Broken)?;
-            }
-            if self.wait(request_id, delay)? == Waited::Cancelled {
+            if n > 1 && self.pause(request_id, streaming.delay)? == Waited::Cancelled {
                 return Ok(Waited::Cancelled);
             }
-            self.put(&Frame::Message { request_id, content: &plan::raw(&serde_json::json!({ "n": n })) })?;
+            match &prepared {
+                Some(line) => self.write(line)?,
+                None => {
+                    self.put(&Frame::Message { request_id, content: &plan::raw(&serde_json::json!({ "n": n })) })?;
+                }
+            }
         }
-        self.out.flush().map_err(Stop::Broken)?;
         Ok(Waited::Through)
+    }
+
+    /// Between two messages. Without a delay it is enough to look at what came in once for each full buffer.
+    fn pause(&mut self, request_id: &str, delay: Duration) -> Result<Waited, Stop> {
+        if delay.is_zero() && self.unlooked < BUFFER {
+            return Ok(Waited::Through);
+        }
+        self.wait(request_id, delay)
     }
 
     fn end(&mut self, request_id: &str, payload: &RawValue, plan: Plan) -> Result<Done, Stop> {
         match plan.ending {
             Ending::Echo => {
-                self.send(&Frame::Message { request_id, content: payload })?;
+                self.put(&Frame::Message { request_id, content: payload })?;
                 Ok(Done::Complete(plan::echo_of(payload)))
             }
             Ending::Complete(result) => Ok(Done::Complete(result)),
             Ending::Fail { error, code, retryable } => Ok(Done::Failed { error, code, retryable }),
             Ending::Crash(code) => {
+                self.flush()?;
                 // Its last words: the server finds them in the death certificate.
                 let _ = writeln!(io::stderr(), "echo worker: crashing with exit code {code}, as the payload asked for");
                 Err(Stop::Crash(code))
@@ -179,15 +178,19 @@ impl<W: Write> Echo<W> {
         }
     }
 
-    /// Waits, and attends to what comes in meanwhile.
+    /// Waits, and attends to what comes in meanwhile. Whoever waits with it sees all that was said before.
     fn wait(&mut self, running: &str, duration: Duration) -> Result<Waited, Stop> {
+        self.unlooked = 0;
+        if !duration.is_zero() {
+            self.flush()?;
+        }
         let until = Instant::now() + duration;
         loop {
-            match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Order::Cancel { request_id }) if request_id == running => return Ok(Waited::Cancelled),
-                Ok(order) => self.attend_meanwhile(order)?,
-                Err(RecvTimeoutError::Timeout) => return Ok(Waited::Through),
-                Err(RecvTimeoutError::Disconnected) => return Err(Stop::PoolGone),
+            match self.inbox.next_until(until) {
+                Heard::Order(Order::Cancel { request_id }) if request_id == running => return Ok(Waited::Cancelled),
+                Heard::Order(order) => self.attend_meanwhile(order)?,
+                Heard::Nothing => return Ok(Waited::Through),
+                Heard::End => return Err(Stop::PoolGone),
             }
         }
     }
@@ -218,12 +221,20 @@ impl<W: Write> Echo<W> {
 
     fn send(&mut self, frame: &Frame<'_>) -> Result<(), Stop> {
         self.put(frame)?;
-        self.out.flush().map_err(Stop::Broken)
+        self.flush()
     }
 
     fn put(&mut self, frame: &Frame<'_>) -> Result<(), Stop> {
-        serde_json::to_writer(&mut self.out, frame).map_err(|error| Stop::Broken(error.into()))?;
-        self.out.write_all(b"\n").map_err(Stop::Broken)
+        self.write(&frame.line())
+    }
+
+    fn write(&mut self, line: &[u8]) -> Result<(), Stop> {
+        self.unlooked += line.len();
+        self.out.write_all(line).map_err(Stop::Broken)
+    }
+
+    fn flush(&mut self) -> Result<(), Stop> {
+        self.out.flush().map_err(Stop::Broken)
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod auth;
+pub mod bench;
 pub mod broker;
 pub mod cli;
 pub mod config;

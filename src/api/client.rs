@@ -3,6 +3,7 @@
 mod admin;
 mod credentials;
 mod endpoint;
+mod load;
 
 use std::{error::Error, fmt, future::Future, time::Duration};
 
@@ -24,6 +25,7 @@ pub use admin::PoolEventStream;
 use credentials::Bearer;
 pub use credentials::Credentials;
 pub use endpoint::{BadEndpoint, DEFAULT_ENDPOINT, Endpoint};
+pub use load::{Caller, Failed, Heard};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For a whole unary call, and for the first answer of a streaming one; a stream itself may take as long as its query.

@@ -8,6 +8,7 @@ mod arrival;
 mod convert;
 mod errors;
 mod events;
+mod floor;
 mod health;
 mod incoming;
 mod layer;
@@ -27,6 +28,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use crate::{config::Config, metrics::Metrics, pool::Pool, security::Security};
 
+pub use floor::serve_floor;
 pub use incoming::Listener;
 
 use access::AccessLayer;

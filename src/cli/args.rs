@@ -1,5 +1,6 @@
 //! The arguments, as clap reads them. Each comment here is a line of somebody's help.
 
+mod bench;
 mod dead;
 mod operate;
 
@@ -13,6 +14,7 @@ use crate::{
     model::QueryId,
 };
 
+pub(super) use bench::{BenchArgs, BenchCommand, FloorArgs, LoadArgs};
 pub(super) use dead::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters};
 pub(super) use operate::{DrainArgs, EventsArgs, EvictArgs, ReloadArgs, RestartArgs, ResumeArgs, ScaleArgs, ScaleTo};
 
@@ -77,6 +79,8 @@ pub(super) enum Command {
     Reload(ReloadArgs),
     /// Print what happens in the pool, as it happens
     Events(EventsArgs),
+    /// Measure how many queries a server takes, and how fast
+    Bench(Box<BenchArgs>),
     /// Check, show or begin a configuration
     #[command(subcommand)]
     Config(ConfigCommand),

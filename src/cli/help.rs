@@ -260,6 +260,37 @@ Examples:
 
 Exit codes: 0 the server has stopped, or you have, 1 no such kind, 2 usage, 5 server unreachable.";
 
+pub(super) const BENCH: &str = "\
+Runs queries for an echo worker, so many at a time, and tells what became of them and how long they
+took. The server needs a kind that runs: remuda worker echo. Ctrl-C ends it and prints what there is.
+
+With --json one object:
+  settings              what was asked for: endpoint, concurrency, connections, messages, size,
+                        payload_size, rounds, duration_seconds or count, timeout_seconds
+  interrupted           whether it was ended before its time
+  remuda                queries, completed, failed, hung, messages, seconds: sums over all rounds;
+                        queries_per_second, messages_per_second, latency_us, first_message_us with
+                        p50, p90, p99, p99.9 and max: medians of the rounds, null without any;
+                        errors: for each gRPC status its code, count and one example
+
+Examples:
+  remuda bench                                          10 s, 64 queries at a time
+  remuda bench --concurrency 16 --messages 1000         long streams
+  remuda bench --count 10000 --json | jq .remuda.queries_per_second
+  remuda bench --kind embed --payload @document.json    your own worker
+
+Exit codes: 0 every query completed, 1 some did not, 2 usage, 5 server unreachable.";
+
+pub(super) const FLOOR: &str = "\
+A bare gRPC server that answers Execute and Submit as a pool of echo workers would, with no pool and no
+worker: what no pool can be faster than. It prints its address and runs until SIGTERM or Ctrl-C.
+
+Examples:
+  remuda bench floor --listen 127.0.0.1:50052
+  remuda --endpoint 127.0.0.1:50052 bench               in another terminal
+
+Exit codes: 0 stopped, 1 cannot listen there, 2 usage.";
+
 pub(super) const CONFIG_CHECK: &str = "\
 Checks what serve --config FILE would use, with the REMUDA__ variables that are set.
 
@@ -295,6 +326,7 @@ The server starts it; serve does so by itself when there is no configuration:
 What a payload can ask for; several at once happen in this order:
   {\"session\":\"abc\"}            tell the session's id
   {\"stream\":3,\"delay_ms\":100}  send the messages {\"n\":1} to {\"n\":3}, with a delay between them
+  {\"stream\":3,\"size\":200}      send three messages of 200 bytes each instead, many in one write
   {\"sleep_ms\":500}             do nothing for a while
   {\"fail\":\"no luck\"}           report an error; \"code\":\"E7\" and \"retryable\":true are passed on
   {\"crash\":3}                  exit with code 3, or 1 for true, in the middle of the query

@@ -4,6 +4,7 @@
 
 mod access;
 mod args;
+mod bench;
 mod cancel;
 mod config;
 mod dead;
@@ -82,6 +83,7 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Resume(args) => wait_for(operate::resume(&server()?, args)),
         Command::Reload(args) => wait_for(reload::reload(&server()?, args)),
         Command::Events(args) => wait_for(pool_events::events(&server()?, args)),
+        Command::Bench(args) => bench::bench(server, *args),
         Command::Config(ConfigCommand::Check { file }) => config::check(file),
         Command::Config(ConfigCommand::Show(place)) => config::show(place),
         Command::Config(ConfigCommand::Example) => config::example(),

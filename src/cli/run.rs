@@ -98,17 +98,17 @@ fn cancel_request(id: &str, reason: &str) -> CancelRequest {
 }
 
 /// Ctrl-C, and what `timeout` and service managers send.
-struct Interrupts {
+pub(super) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Interrupts {
-    fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

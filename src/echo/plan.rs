@@ -1,6 +1,6 @@
 //! What a payload asks the echo worker to do.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use serde::Deserialize;
 use serde_json::{
@@ -10,6 +10,13 @@ use serde_json::{
 
 /// Longer than anyone waits, and short enough to be added to the clock.
 const LONGEST_WAIT: Duration = Duration::from_hours(365 * 24);
+
+/// What surrounds the filling of a message of a given size.
+const FRAME: [&str; 2] = ["{\"pad\":\"", "\"}"];
+
+/// What a message's content may have in bytes: not less than an object with something in it, not more than a process that only
+/// demonstrates things should take.
+pub const SIZES: RangeInclusive<u64> = 11..=64 << 20;
 
 /// What to do, in this order: name a session, stream, sleep, and end.
 #[derive(Debug)]
@@ -25,6 +32,8 @@ pub(super) struct Streaming {
     pub count: u64,
     /// Between two messages.
     pub delay: Duration,
+    /// What all messages say; without it they are numbered.
+    pub content: Option<Box<RawValue>>,
 }
 
 #[derive(Debug)]
@@ -40,11 +49,36 @@ pub(super) enum Ending {
     Crash(u8),
 }
 
+/// What the worker says to a payload that asks for messages of a size and for nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub messages: u64,
+    /// Of each message.
+    pub content: String,
+    pub result: String,
+}
+
+/// The answer to such a payload; `None` to any other.
+#[must_use]
+pub fn answer(payload: &str) -> Option<Answer> {
+    let wishes: Wishes = serde_json::from_str(payload).ok()?;
+    match wishes.plan() {
+        Plan {
+            session: None,
+            stream: Some(Streaming { count: messages, delay: Duration::ZERO, content: Some(content) }),
+            sleep: None,
+            ending: Ending::Complete(result),
+        } => Some(Answer { messages, content: content.get().to_owned(), result: result.get().to_owned() }),
+        _ => None,
+    }
+}
+
 /// A payload that says something to this worker; other fields do not matter.
 #[derive(Deserialize)]
 struct Wishes {
     session: Option<String>,
     stream: Option<u64>,
+    size: Option<u64>,
     delay_ms: Option<u64>,
     sleep_ms: Option<u64>,
     fail: Option<String>,
@@ -72,14 +106,25 @@ impl Plan {
 }
 
 impl Wishes {
-    fn plan(self) -> Plan {
-        let delay = wait(self.delay_ms.unwrap_or_default());
+    fn plan(mut self) -> Plan {
+        if let Some(size) = self.size {
+            if !SIZES.contains(&size) {
+                return Plan { ending: Self::bad_size(size), ..Plan::echo() };
+            }
+            self.stream = self.stream.or(Some(1));
+        }
+        let (delay, content) = (wait(self.delay_ms.unwrap_or_default()), self.size.map(filler));
         Plan {
-            stream: self.stream.map(|count| Streaming { count, delay }),
+            stream: self.stream.map(|count| Streaming { count, delay, content }),
             sleep: self.sleep_ms.map(wait),
             session: self.session.clone(),
             ending: self.ending(),
         }
+    }
+
+    fn bad_size(size: u64) -> Ending {
+        let error = format!("size is {size}; give {} to {} bytes", SIZES.start(), SIZES.end());
+        Ending::Fail { error, code: Some("bad_size".to_owned()), retryable: None }
     }
 
     fn ending(self) -> Ending {
@@ -99,6 +144,13 @@ impl Wishes {
             done.into_iter().filter_map(|(name, count)| Some((name.to_owned(), Value::from(count?)))).collect();
         if done.is_empty() { Ending::Echo } else { Ending::Complete(raw(&Value::Object(done))) }
     }
+}
+
+/// An object of exactly so many bytes, which are within [`SIZES`].
+fn filler(size: u64) -> Box<RawValue> {
+    let padding = usize::try_from(size).unwrap_or_default().saturating_sub(FRAME[0].len() + FRAME[1].len());
+    let text = format!("{}{}{}", FRAME[0], "x".repeat(padding), FRAME[1]);
+    RawValue::from_string(text).expect("an object with a text is JSON")
 }
 
 fn wait(milliseconds: u64) -> Duration {

@@ -17,15 +17,21 @@ pub(super) enum Order {
 struct Envelope {
     r#type: String,
     request_id: Option<String>,
-    payload: Option<Box<RawValue>>,
+    /// Not an option, which would take the payload `null` for none.
+    #[serde(default = "null")]
+    payload: Box<RawValue>,
     graceful: Option<bool>,
+}
+
+fn null() -> Box<RawValue> {
+    RawValue::NULL.to_owned()
 }
 
 impl Order {
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let envelope: Envelope = serde_json::from_slice(line).ok()?;
         match envelope.r#type.as_str() {
-            "query" => Some(Self::Query { request_id: envelope.request_id?, payload: envelope.payload? }),
+            "query" => Some(Self::Query { request_id: envelope.request_id?, payload: envelope.payload }),
             "cancel" => Some(Self::Cancel { request_id: envelope.request_id? }),
             "shutdown" => Some(Self::Shutdown { graceful: envelope.graceful.unwrap_or(true) }),
             "health_check" => Some(Self::HealthCheck),
@@ -68,4 +74,13 @@ pub(super) enum Frame<'a> {
         queries_processed: u64,
     },
     ShutdownAck,
+}
+
+impl Frame<'_> {
+    /// The frame as a line, its end included.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).expect("a frame can always be written as JSON");
+        line.push(b'\n');
+        line
+    }
 }

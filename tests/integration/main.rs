@@ -13,6 +13,7 @@ mod admin_cli;
 mod affinity;
 mod arguments;
 mod balance;
+mod bench;
 mod chaos;
 mod cli;
 mod cli_dead;

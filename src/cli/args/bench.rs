@@ -1,0 +1,104 @@
+//! The arguments of the load generator.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::{Args, Subcommand};
+
+use super::{duration, help};
+use crate::bench::SIZES;
+
+/// The largest payload; servers take less by default.
+const MOST_PAYLOAD: u64 = 1 << 30;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = help::BENCH)]
+pub(in crate::cli) struct BenchArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum BenchCommand {
+    /// Serve what a pool is measured against: bare gRPC, without pool or workers
+    #[command(after_help = help::FLOOR)]
+    Floor(FloorArgs),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct FloorArgs {
+    /// Where to serve; with port 0 the system chooses one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct LoadArgs {
+    /// Queries at a time
+    #[arg(long, short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub concurrency: u32,
+    /// Connections they share; never more than queries at a time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// Threads that make the queries; one costs least, more are for machines with many processors
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub threads: u32,
+    /// Messages that a worker sends for each query
+    #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub messages: u64,
+    /// What each message has: bytes of JSON, as 200 or 64KiB
+    #[arg(long, value_name = "SIZE", default_value = "200", value_parser = message_size)]
+    pub size: u64,
+    /// What the payload of each query has
+    #[arg(long, value_name = "SIZE", default_value = "200", value_parser = payload_size)]
+    pub payload_size: u64,
+    /// A payload of your own instead, for workers other than echo: JSON, @FILE or -
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["messages", "size", "payload_size"])]
+    pub payload: Option<String>,
+    /// The kind of worker to run on; may be left out if there is just one
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// How long a round goes on [default: 10s]
+    #[arg(long, short, value_name = "DURATION", value_parser = some_time)]
+    pub duration: Option<Duration>,
+    /// How many queries a round has, instead of how long it goes on
+    #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// How many rounds [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rounds: Option<u32>,
+    /// How long to make queries before anything is measured [default: 1s, with --count 0s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub warmup: Option<Duration>,
+    /// How long a query may take; after that it counts as hung
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = some_time)]
+    pub timeout: Duration,
+    /// Print all figures as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("give a time above zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+fn message_size(text: &str) -> Result<u64, String> {
+    size(text, *SIZES.start(), *SIZES.end())
+}
+
+fn payload_size(text: &str) -> Result<u64, String> {
+    size(text, 1, MOST_PAYLOAD)
+}
+
+fn size(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let size: bytesize::ByteSize =
+        text.parse().map_err(|_| "write a number of bytes, or a size like 64KiB or 1MB".to_owned())?;
+    match size.as_u64() {
+        bytes if (least..=most).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("give {least} bytes to {}", bytesize::ByteSize::b(most).display().iec())),
+    }
+}

@@ -1,0 +1,170 @@
+//! The load generator against real servers: its counts, its words, its exit codes.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::harness::{Server, eventually, fake_kind, remuda, run, send_signal, told};
+
+/// A pool of two echo workers.
+fn echo_server() -> Server {
+    Server::start(&echo_kind())
+}
+
+fn echo_kind() -> String {
+    format!("[kinds.echo]\ncommand = [{:?}, \"worker\", \"echo\"]\nmin = 2\nmax = 2\n", env!("CARGO_BIN_EXE_remuda"))
+}
+
+/// Runs `remuda bench --json` with these arguments and gives its exit code and what it printed.
+fn bench(server: &Server, arguments: &str) -> (i32, Value) {
+    let arguments: Vec<_> = ["bench", "--json"].into_iter().chain(arguments.split(' ')).collect();
+    let (code, out, err) = run(server, &arguments);
+    let report = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    (code, report)
+}
+
+/// A floor in a process of its own.
+struct Floor {
+    child: Child,
+    address: String,
+}
+
+impl Floor {
+    fn start() -> Self {
+        let mut command = remuda();
+        command.args(["bench", "floor", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        Self { child, address: address.trim().to_owned() }
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = remuda();
+        command.args(["--endpoint", &self.address]).args(arguments.split(' '));
+        command
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn counts_are_exact() {
+    let server = echo_server();
+    let arguments = "--count 300 --concurrency 8 --connections 3 --messages 5 --size 100 --payload-size 1KB --rounds 2";
+    let (code, report) = bench(&server, arguments);
+    assert_eq!(code, 0);
+    let figures = &report["remuda"];
+    assert_eq!((&figures["queries"], &figures["completed"]), (&600.into(), &600.into()));
+    assert_eq!((&figures["failed"], &figures["hung"], &figures["messages"]), (&0.into(), &0.into(), &3_000.into()));
+    assert!(figures["queries_per_second"].as_f64().unwrap() > 0.0);
+    assert!(figures["latency_us"]["p99.9"].as_f64() >= figures["first_message_us"]["p50"].as_f64());
+    assert_eq!(figures["errors"].as_array().unwrap().len(), 0);
+    assert_eq!(report["settings"]["connections"], 3);
+    assert_eq!(report["settings"]["payload_size"], 1_000);
+    assert_eq!(server.metric_sum("remuda_query_results_total") as u64, 600);
+}
+
+#[test]
+fn people_get_a_table() {
+    let server = echo_server();
+    let (code, out, _) = run(&server, &["bench", "--duration", "100ms", "--warmup", "10ms", "--concurrency", "2"]);
+    assert_eq!(code, 0);
+    for words in ["completed, 0 failed, 0 hung", "queries/s", "first message", "whole query", "P99.9"] {
+        assert!(out.contains(words), "{out}");
+    }
+}
+
+#[test]
+fn failures_are_told_by_status_with_an_example() {
+    let server = echo_server();
+    let (code, report) = bench(&server, "--count 3 --kind embed");
+    assert_eq!(code, 1);
+    let figures = &report["remuda"];
+    assert_eq!((&figures["queries"], &figures["failed"]), (&3.into(), &3.into()));
+    assert_eq!(figures["errors"][0]["code"], "INVALID_ARGUMENT");
+    assert!(figures["errors"][0]["example"].as_str().unwrap().contains("there is no kind \"embed\""));
+    assert_eq!(figures["latency_us"], Value::Null);
+}
+
+#[test]
+fn query_that_takes_too_long_counts_as_hung() {
+    let server = echo_server();
+    let arguments = ["bench", "--json", "-n", "1", "--timeout", "100ms", "--payload", r#"{"sleep_ms":600000}"#];
+    let (code, out, _) = run(&server, &arguments);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["remuda"]["hung"], &report["remuda"]["queries"]), (1, &1.into(), &1.into()));
+}
+
+#[test]
+fn interrupt_ends_the_run_and_tells_what_was_measured() {
+    let server = echo_server();
+    let mut command = remuda();
+    command.args(["--endpoint", &server.grpc, "bench", "--json", "--duration", "10m", "--warmup", "0s"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("some queries", || (server.metric_sum("remuda_query_results_total") > 10.0).then_some(()));
+    send_signal(child.id(), Signal::SIGINT);
+    let (code, out, _) = told(&child.wait_with_output().unwrap());
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["interrupted"]), (0, &true.into()));
+    assert!(report["remuda"]["completed"].as_u64().unwrap() > 10);
+}
+
+#[test]
+fn floor_answers_as_a_pool_of_echo_workers_does() {
+    let (server, mut floor) = (echo_server(), Floor::start());
+    let payload = r#"{"stream":3,"size":50}"#;
+    let (_, expected, _) = run(&server, &["run", payload]);
+    let (code, out, _) = told(&floor.command("run").arg(payload).output().unwrap());
+    assert_eq!((code, out), (0, expected));
+    let (code, out, _) = told(&floor.command("bench --json --count 50 --messages 20").output().unwrap());
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["remuda"]["messages"]), (0, &1_000.into()));
+    send_signal(floor.child.id(), Signal::SIGTERM);
+    assert_eq!(floor.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn unreachable_server_has_its_own_exit_code() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (code, out, err) = told(&remuda().args(["--endpoint", &free, "bench"]).output().unwrap());
+    assert_eq!((code, out.as_str()), (5, ""));
+    assert!(err.contains("cannot reach remuda at"), "{err}");
+}
+
+#[test]
+fn wrong_options_are_told_what_is_right() {
+    let cases = [
+        ("--size 10", "'--size <SIZE>': give 11 bytes to 64.0 MiB"),
+        ("--size much", "write a number of bytes, or a size like 64KiB or 1MB"),
+        ("--payload-size 31", "--payload-size 31: give at least 32 bytes"),
+        ("--concurrency 0", "1..=100000"),
+        ("--duration 0s", "give a time above zero"),
+        ("--duration 5", "write one like 5s, 200ms"),
+        ("--count 5 --duration 5s", "cannot be used with"),
+        ("--payload {} --messages 5", "cannot be used with"),
+        ("--payload {", "the payload is not JSON"),
+        ("floor --listen here", "invalid socket address"),
+    ];
+    for (arguments, words) in cases {
+        let (code, _, err) = told(&remuda().arg("bench").args(arguments.split(' ')).output().unwrap());
+        assert_eq!(code, 2, "{arguments}");
+        assert!(err.contains(words), "{arguments}: {err}");
+    }
+}
+
+#[test]
+fn worker_that_is_no_echo_worker_can_be_measured_too() {
+    let server = Server::start(&fake_kind("fake", &[], "min = 1\nmax = 1"));
+    let (code, out, err) = run(&server, &["bench", "--json", "--count", "5", "--payload", "{}"]);
+    assert_eq!(code, 0, "{out}{err}");
+}
