@@ -11,18 +11,19 @@ pool.connect(os.environ["REMUDA_SOCKET"])
 born, processed = time.monotonic(), 0
 
 
-def send(**frame):
+def send(frame):
     pool.sendall(encode(frame).encode() + b"\n")
 
 
-send(type="ready", name="noop")
+send({"type": "ready", "name": "noop"})
 for line in pool.makefile("rb"):
     frame = json.loads(line)
-    if frame["type"] == "query":
-        send(type="complete", requestId=frame["requestId"], result=work(frame["payload"]))
+    kind = frame["type"]
+    if kind == "query":
+        send({"type": "complete", "requestId": frame["requestId"], "result": work(frame["payload"])})
         processed += 1
-    elif frame["type"] == "health_check":
-        send(type="health_ok", uptime=time.monotonic() - born, queriesProcessed=processed)
-    elif frame["type"] == "shutdown":
-        send(type="shutdown_ack")
+    elif kind == "health_check":
+        send({"type": "health_ok", "uptime": time.monotonic() - born, "queriesProcessed": processed})
+    elif kind == "shutdown":
+        send({"type": "shutdown_ack"})
         break
