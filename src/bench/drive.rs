@@ -16,7 +16,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::tally::{Round, Tally};
+use super::{
+    progress::Progress,
+    tally::{Round, Tally},
+};
 use crate::api::{
     client::{Caller, Client, ClientError, Endpoint, Failed, Heard},
     proto::{ExecuteRequest, Query, SubmitRequest},
@@ -58,7 +61,7 @@ pub enum Extent {
 
 /// The connections to one server.
 #[derive(Debug)]
-pub struct Target {
+pub(super) struct Target {
     connections: Vec<Client>,
 }
 
@@ -69,10 +72,11 @@ struct Shared {
     /// Queries yet to be begun.
     left: AtomicU64,
     stopped: AtomicBool,
+    progress: Arc<Progress>,
 }
 
 impl Target {
-    pub async fn connect(endpoint: &Endpoint, connections: usize) -> Result<Self, ClientError> {
+    pub(super) async fn connect(endpoint: &Endpoint, connections: usize) -> Result<Self, ClientError> {
         let mut opened = Vec::with_capacity(connections);
         for _ in 0..connections.max(1) {
             opened.push(Client::connect(endpoint).await?);
@@ -81,14 +85,25 @@ impl Target {
     }
 
     /// Runs one round, or as much of it as there is time for until `stop`.
-    pub async fn drive(&self, load: &Load, extent: Extent, stop: &CancellationToken) -> Round {
+    pub(super) async fn drive(
+        &self,
+        load: &Load,
+        extent: Extent,
+        progress: &Arc<Progress>,
+        stop: &CancellationToken,
+    ) -> Round {
         let begun = Instant::now();
         let (until, left) = match extent {
             Extent::For(duration) => (begun.checked_add(duration), u64::MAX),
             Extent::Count(count) => (None, count),
         };
-        let shared =
-            Arc::new(Shared { load: load.clone(), until, left: AtomicU64::new(left), stopped: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            load: load.clone(),
+            until,
+            left: AtomicU64::new(left),
+            stopped: AtomicBool::new(false),
+            progress: progress.clone(),
+        });
         let tallies: Vec<_> = self.connections.iter().map(|_| Arc::new(Mutex::new(Tally::new()))).collect();
         let mut loops = JoinSet::new();
         for (connection, tally) in self.connections.iter().zip(&tallies).cycle().take(load.concurrency) {
@@ -129,6 +144,7 @@ impl Shared {
                 }
                 Err(_) => tally.lock().hung += 1,
             }
+            self.progress.one_more();
         }
     }
 

@@ -44,7 +44,7 @@ pub struct ErrorFigures {
 
 impl Figures {
     #[must_use]
-    pub fn of(rounds: &[Round]) -> Self {
+    pub(super) fn of(rounds: &[&Round]) -> Self {
         let mut all = Tally::new();
         for round in rounds {
             all.add(&round.tally);
@@ -79,7 +79,7 @@ impl Figures {
 }
 
 impl Percentiles {
-    fn of(rounds: &[Round], part: fn(&Tally) -> &Histogram<u64>) -> Option<Self> {
+    fn of(rounds: &[&Round], part: fn(&Tally) -> &Histogram<u64>) -> Option<Self> {
         let at = |quantile: f64| {
             let measured = rounds.iter().map(|round| part(&round.tally)).filter(|histogram| !histogram.is_empty());
             median(measured.map(|histogram| microseconds(histogram.value_at_quantile(quantile))))
@@ -99,7 +99,7 @@ fn microseconds(nanoseconds: u64) -> f64 {
 }
 
 /// The value in the middle; with an even number, the mean of the two.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn counts_are_sums_and_rates_and_percentiles_medians() {
-        let figures = Figures::of(&[round(10, 5), round(40, 3), round(20, 100)]);
+        let figures = Figures::of(&[&round(10, 5), &round(40, 3), &round(20, 100)]);
         assert_eq!((figures.queries, figures.completed, figures.messages), (70, 70, 140));
         assert!(figures.all_complete());
         assert!((figures.queries_per_second - 10.0).abs() < 1e-9 && (figures.messages_per_second - 20.0).abs() < 1e-9);
@@ -143,7 +143,7 @@ mod tests {
             failing.tally.failed(Failed { code: "RESOURCE_EXHAUSTED", message: message.to_owned() });
         }
         failing.tally.hung += 1;
-        let figures = Figures::of(&[failing, round(1, 1)]);
+        let figures = Figures::of(&[&failing, &round(1, 1)]);
         assert_eq!((figures.queries, figures.completed, figures.failed, figures.hung), (5, 2, 2, 1));
         assert!(!figures.all_complete());
         let error = ErrorFigures { code: "RESOURCE_EXHAUSTED", count: 2, example: "queue full".to_owned() };
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_has_no_percentiles() {
-        let figures = Figures::of(&[Round { tally: Tally::new(), took: Duration::from_secs(1) }]);
+        let figures = Figures::of(&[&Round { tally: Tally::new(), took: Duration::from_secs(1) }]);
         assert_eq!((figures.latency_us, figures.first_message_us, figures.queries), (None, None, 0));
         assert!(median([1.0, 2.0, 4.0, 3.0].into_iter()).is_some_and(|median| (median - 2.5).abs() < 1e-9));
     }

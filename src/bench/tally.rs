@@ -13,9 +13,9 @@ const LONGEST: u64 = 3_600_000_000_000;
 
 /// What became of the queries of one round, and how long it took.
 #[derive(Debug)]
-pub struct Round {
-    pub(super) tally: Tally,
-    pub(super) took: Duration,
+pub(super) struct Round {
+    pub tally: Tally,
+    pub took: Duration,
 }
 
 #[derive(Debug)]

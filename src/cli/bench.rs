@@ -1,9 +1,10 @@
 //! `remuda bench`: makes load, measures what becomes of it, and tells.
 
+mod bar;
 mod floor;
 mod report;
 
-use std::time::Duration;
+use std::{env, io, sync::Arc, time::Duration};
 
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
@@ -16,98 +17,108 @@ use super::{
 };
 use crate::{
     api::{client::Endpoint, proto::Query},
-    bench::{self, Call, Extent, Figures, Load, Target},
+    bench::{self, BenchError, Call, Compare, Extent, Load, OwnServer, Progress, Session, Summary},
 };
 use report::{Report, Settings};
 
 const DURATION: Duration = Duration::from_secs(10);
 const WARMUP: Duration = Duration::from_secs(1);
+/// Of each, where the median of several is worth the time.
+const ROUNDS: u32 = 3;
 
 /// `server` is asked for only if there is one to talk to.
 pub(super) fn bench(server: impl FnOnce() -> Result<Endpoint, Failure>, args: BenchArgs) -> Result<Exit, Failure> {
     match args.command {
         Some(BenchCommand::Floor(args)) => floor::floor(&args),
         None => {
-            let plan = Plan::new(server()?, args.load)?;
-            runtime(plan.threads).map_err(Failure::system)?.block_on(plan.run())
+            // Checked before anything is started.
+            let payload = query_payload(&args.load)?;
+            let threads = args.load.threads as usize;
+            runtime(threads).map_err(Failure::system)?.block_on(run(server, args.load, payload))
         }
     }
 }
 
-fn runtime(threads: usize) -> std::io::Result<runtime::Runtime> {
+fn runtime(threads: usize) -> io::Result<runtime::Runtime> {
     match threads {
         1 => runtime::Builder::new_current_thread().enable_all().build(),
         _ => runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build(),
     }
 }
 
-/// What the arguments come to.
-struct Plan {
-    endpoint: Endpoint,
-    load: Load,
-    connections: usize,
-    threads: usize,
-    extent: Extent,
-    rounds: u32,
-    warmup: Duration,
-    settings: Settings,
-    json: bool,
+async fn run(
+    server: impl FnOnce() -> Result<Endpoint, Failure>,
+    args: LoadArgs,
+    payload: String,
+) -> Result<Exit, Failure> {
+    let stop = stop_on_interrupt().map_err(Failure::system)?;
+    let own = match args.spawn {
+        Some(workers) => {
+            let program = env::current_exe().map_err(Failure::system)?;
+            Some(OwnServer::start(&program, &env::temp_dir(), workers).await.map_err(failure)?)
+        }
+        None => None,
+    };
+    let endpoint = own.as_ref().map_or_else(server, |own| Ok(own.endpoint().clone()))?;
+    let session = session(endpoint, &args, payload)?;
+    let measured = measure(&session, &stop).await;
+    // However the run went, the server is stopped in order.
+    if let Some(own) = own {
+        own.stop().await;
+    }
+    let report = Report { settings: Settings::new(&session, &args), summary: measured.map_err(failure)? };
+    if args.json {
+        output::line(&json::line(&report))?;
+    } else {
+        output::text(&report.render())?;
+    }
+    Ok(if report.summary.all_complete() { Exit::Done } else { Exit::Failed })
 }
 
-impl Plan {
-    fn new(endpoint: Endpoint, args: LoadArgs) -> Result<Self, Failure> {
-        let extent = match args.count {
-            Some(count) => Extent::Count(count),
-            None => Extent::For(args.duration.unwrap_or(DURATION)),
-        };
-        let usual_warmup = if args.count.is_some() { Duration::ZERO } else { WARMUP };
-        let (concurrency, rounds) = (args.concurrency as usize, args.rounds.unwrap_or(1));
-        let connections = concurrency.min(args.connections as usize);
-        let payload = query_payload(&args)?;
-        let settings = Settings {
-            endpoint: endpoint.to_string(),
-            concurrency,
-            connections,
-            messages: args.payload.is_none().then_some(args.messages),
-            size: args.payload.is_none().then_some(args.size),
-            payload_size: payload.len(),
-            rounds,
-            duration_seconds: args.count.is_none().then(|| args.duration.unwrap_or(DURATION).as_secs_f64()),
-            count: args.count,
-            timeout_seconds: args.timeout.as_secs_f64(),
-        };
-        let query = Query { payload, kind: args.kind.unwrap_or_default(), ..Default::default() };
-        let load = Load { query, concurrency, timeout: args.timeout, call: Call::Execute };
-        let (threads, warmup) = (args.threads as usize, args.warmup.unwrap_or(usual_warmup));
-        Ok(Self { endpoint, load, connections, threads, extent, rounds, warmup, settings, json: args.json })
-    }
+async fn measure(session: &Session, stop: &CancellationToken) -> Result<Summary, BenchError> {
+    let progress = Arc::new(Progress::default());
+    let shown = bar::show(progress.clone(), session.rounds);
+    let results = session.run(&progress, stop).await;
+    drop(shown);
+    Ok(results?.summary())
+}
 
-    async fn run(self) -> Result<Exit, Failure> {
-        let stop = CancellationToken::new();
-        let mut interrupts = Interrupts::listen().map_err(Failure::system)?;
-        let _watching = tokio::spawn({
-            let stop = stop.clone();
-            async move {
-                interrupts.next().await;
-                stop.cancel();
-            }
-        });
-        let target = Target::connect(&self.endpoint, self.connections).await?;
-        if !self.warmup.is_zero() {
-            target.drive(&self.load, Extent::For(self.warmup), &stop).await;
+/// The first Ctrl-C or SIGTERM ends the run; there is no hurry that a second one could add.
+fn stop_on_interrupt() -> io::Result<CancellationToken> {
+    let mut interrupts = Interrupts::listen()?;
+    let stop = CancellationToken::new();
+    tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            interrupts.next().await;
+            stop.cancel();
         }
-        let mut rounds = Vec::new();
-        while rounds.len() < self.rounds as usize && !stop.is_cancelled() {
-            rounds.push(target.drive(&self.load, self.extent, &stop).await);
-        }
-        let report = Report { settings: self.settings, interrupted: stop.is_cancelled(), remuda: Figures::of(&rounds) };
-        if self.json {
-            output::line(&json::line(&report))?;
-        } else {
-            output::text(&report.render())?;
-        }
-        Ok(if report.remuda.all_complete() { Exit::Done } else { Exit::Failed })
-    }
+    });
+    Ok(stop)
+}
+
+fn session(endpoint: Endpoint, args: &LoadArgs, payload: String) -> Result<Session, Failure> {
+    let extent = args.count.map_or_else(|| Extent::For(args.duration.unwrap_or(DURATION)), Extent::Count);
+    let usual_warmup = if args.count.is_some() { Duration::ZERO } else { WARMUP };
+    let usual_rounds = if args.compare || args.chaos.is_some() { ROUNDS } else { 1 };
+    let concurrency = args.concurrency as usize;
+    let query = Query { payload, kind: args.kind.clone().unwrap_or_default(), ..Default::default() };
+    let compare = if args.compare {
+        let program = env::current_exe().map_err(Failure::system)?;
+        Some(Compare { messages: args.messages, program, place: env::temp_dir() })
+    } else {
+        None
+    };
+    Ok(Session {
+        endpoint,
+        connections: concurrency.min(args.connections as usize),
+        load: Load { query, concurrency, timeout: args.timeout, call: Call::Execute },
+        extent,
+        rounds: args.rounds.unwrap_or(usual_rounds),
+        warmup: args.warmup.unwrap_or(usual_warmup),
+        compare,
+        chaos: args.chaos,
+    })
 }
 
 fn query_payload(args: &LoadArgs) -> Result<String, Failure> {
@@ -117,4 +128,13 @@ fn query_payload(args: &LoadArgs) -> Result<String, Failure> {
     let bytes = usize::try_from(args.payload_size).unwrap_or(usize::MAX);
     bench::payload(args.messages, args.size, bytes)
         .map_err(|error| Failure::Usage(format!("--payload-size {bytes}: give {error}")))
+}
+
+fn failure(error: BenchError) -> Failure {
+    match error {
+        BenchError::Call(error) => Failure::Call(error),
+        BenchError::NoWorker | BenchError::Stranger { .. } => Failure::Usage(format!("--chaos: {error}")),
+        BenchError::OwnServer(_) => Failure::system(format!("--spawn: {error}")),
+        BenchError::System(error) => Failure::system(error),
+    }
 }

@@ -262,20 +262,30 @@ Exit codes: 0 the server has stopped, or you have, 1 no such kind, 2 usage, 5 se
 
 pub(super) const BENCH: &str = "\
 Runs queries for an echo worker, so many at a time, and tells what became of them and how long they
-took. The server needs a kind that runs: remuda worker echo. Ctrl-C ends it and prints what there is.
+took. The server needs a kind that runs: remuda worker echo. --spawn starts such a server, with retries
+on, and stops it. Rounds of different things take turns, so that other load on the machine does harm
+to all alike; counts are sums, rates and percentiles are medians of the rounds. Ctrl-C ends the run and
+prints what there is.
 
-With --json one object:
-  settings              what was asked for: endpoint, concurrency, connections, messages, size,
-                        payload_size, rounds, duration_seconds or count, timeout_seconds
-  interrupted           whether it was ended before its time
-  remuda                queries, completed, failed, hung, messages, seconds: sums over all rounds;
-                        queries_per_second, messages_per_second, latency_us, first_message_us with
-                        p50, p90, p99, p99.9 and max: medians of the rounds, null without any;
-                        errors: for each gRPC status its code, count and one example
+With --json one object; what was not measured is null:
+  settings      endpoint, concurrency, connections, messages, size, payload_size, rounds,
+                duration_seconds or count, warmup_seconds, timeout_seconds, chaos_seconds
+  interrupted   whether it was ended before its time
+  remuda        queries, completed, failed, hung, messages, seconds, queries_per_second,
+                messages_per_second; latency_us and first_message_us, each with p50, p90, p99, p99.9
+                and max; errors: for each gRPC status its code, count and an example
+  floor         the same of the bare server (--compare)
+  ratio         remuda / floor: queries_per_second, messages_per_second, latency_p50
+  single        with --concurrency 1: remuda_p50_us, unary_p50_us of a call to the bare server,
+                raw_p50_us of a query to a worker on a socket; ratio: the first by the sum of the others
+  chaos         killed, failed, hung, rate_kept beside the undisturbed rounds; figures: as remuda
 
 Examples:
   remuda bench                                          10 s, 64 queries at a time
-  remuda bench --concurrency 16 --messages 1000         long streams
+  remuda bench --spawn 8 --compare                      a server of its own beside bare gRPC
+  remuda bench --spawn 8 --compare -c 16 -m 1000        long streams
+  remuda bench --spawn 8 --compare -c 1                 what a query takes by itself
+  remuda bench --spawn 8 --chaos --rounds 1             a worker killed each second for 10 s
   remuda bench --count 10000 --json | jq .remuda.queries_per_second
   remuda bench --kind embed --payload @document.json    your own worker
 

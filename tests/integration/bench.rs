@@ -1,7 +1,9 @@
 //! The load generator against real servers: its counts, its words, its exit codes.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -79,7 +81,7 @@ fn people_get_a_table() {
     let server = echo_server();
     let (code, out, _) = run(&server, &["bench", "--duration", "100ms", "--warmup", "10ms", "--concurrency", "2"]);
     assert_eq!(code, 0);
-    for words in ["completed, 0 failed, 0 hung", "queries/s", "first message", "whole query", "P99.9"] {
+    for words in ["2 queries at a time", "COMPLETED", "QUERIES/S", "remuda, first message", "remuda, whole query"] {
         assert!(out.contains(words), "{out}");
     }
 }
@@ -153,6 +155,10 @@ fn wrong_options_are_told_what_is_right() {
         ("--count 5 --duration 5s", "cannot be used with"),
         ("--payload {} --messages 5", "cannot be used with"),
         ("--payload {", "the payload is not JSON"),
+        ("--spawn 0", "1..=10000"),
+        ("--spawn 2 --kind echo", "cannot be used with"),
+        ("--compare --payload {}", "cannot be used with"),
+        ("--chaos=0s", "give a time above zero"),
         ("floor --listen here", "invalid socket address"),
     ];
     for (arguments, words) in cases {
@@ -167,4 +173,98 @@ fn worker_that_is_no_echo_worker_can_be_measured_too() {
     let server = Server::start(&fake_kind("fake", &[], "min = 1\nmax = 1"));
     let (code, out, err) = run(&server, &["bench", "--json", "--count", "5", "--payload", "{}"]);
     assert_eq!(code, 0, "{out}{err}");
+}
+
+#[test]
+fn comparison_gives_a_ratio() {
+    let server = echo_server();
+    let (code, report) = bench(&server, "--compare --count 100 --concurrency 4 --messages 3 --rounds 2");
+    assert_eq!(code, 0);
+    for subject in ["remuda", "floor"] {
+        assert_eq!((&report[subject]["completed"], &report[subject]["messages"]), (&200.into(), &600.into()));
+    }
+    for part in ["queries_per_second", "messages_per_second", "latency_p50"] {
+        assert!(report["ratio"][part].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!((&report["single"], &report["chaos"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn one_query_at_a_time_is_compared_with_a_call_and_a_worker() {
+    let server = echo_server();
+    let (code, report) = bench(&server, "--compare --count 50 --concurrency 1 --rounds 1");
+    assert_eq!(code, 0);
+    let single = &report["single"];
+    let [remuda, unary, raw] = ["remuda_p50_us", "unary_p50_us", "raw_p50_us"].map(|of| single[of].as_f64().unwrap());
+    assert!((single["ratio"].as_f64().unwrap() - remuda / (unary + raw)).abs() < 1e-6, "{single}");
+    let (code, out, _) = run(&server, &["bench", "--compare", "-c", "1", "--count", "20", "--rounds", "1"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("x its queries/s") && out.contains("raw round trip)"), "{out}");
+}
+
+#[test]
+fn killed_workers_lose_nothing_that_may_be_retried() {
+    let server = Server::start(&format!("[recovery]\nstrategy = \"retry\"\nattempts = 3\n{}", echo_kind()));
+    let arguments = "--chaos=200ms --duration 1500ms --rounds 1 --warmup 0s --concurrency 8 --messages 100";
+    let (code, report) = bench(&server, arguments);
+    let chaos = &report["chaos"];
+    assert_eq!((code, &chaos["failed"], &chaos["hung"]), (0, &0.into(), &0.into()), "{report}");
+    assert!(chaos["killed"].as_u64().unwrap() >= 1 && chaos["rate_kept"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(server.metric_sum("remuda_worker_exits_total") >= 1.0);
+}
+
+#[test]
+fn chaos_needs_workers_that_run_here() {
+    let server = Server::start(&fake_kind("fake", &[], "min = 0\nmax = 1"));
+    let (code, _, err) = run(&server, &["bench", "--chaos", "--kind", "fake"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("--chaos: there is no worker to kill"), "{err}");
+}
+
+/// What still speaks of a directory: files in it, and processes that know it.
+fn traces_of(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path().display().to_string());
+    let name = dir.display().to_string();
+    let knows = |pid: &String| {
+        let known = |part| fs::read(format!("/proc/{pid}/{part}")).unwrap_or_default();
+        [known("cmdline"), known("environ")].iter().any(|text| String::from_utf8_lossy(text).contains(&name))
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().display().to_string());
+    files.chain(processes.filter(|name| name.parse::<u32>().is_ok()).filter(knows)).collect()
+}
+
+#[test]
+fn server_of_its_own_leaves_nothing_behind() {
+    let dir = tempfile::Builder::new().prefix("rb").tempdir().unwrap();
+    let mut command = remuda();
+    command.args(["bench", "--json", "--spawn", "3", "--count", "200", "--compare", "-c", "1", "--rounds", "1"]);
+    let (code, out, err) = told(&command.env("TMPDIR", dir.path()).output().unwrap());
+    assert_eq!(code, 0, "{out}{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["remuda"]["completed"], 200);
+    assert_eq!(traces_of(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn interrupted_run_stops_its_own_server_too() {
+    let dir = tempfile::Builder::new().prefix("rb").tempdir().unwrap();
+    let mut command = remuda();
+    command.args(["bench", "--spawn", "2", "--duration", "10m"]).env("TMPDIR", dir.path());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the server's files", || fs::read_dir(dir.path()).unwrap().next().map(drop));
+    send_signal(child.id(), Signal::SIGINT);
+    let (_, out, _) = told(&child.wait_with_output().unwrap());
+    assert!(out.contains("interrupted"), "{out}");
+    assert_eq!(traces_of(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn server_of_its_own_that_does_not_start_says_why() {
+    let dir = tempfile::Builder::new().prefix("rb").tempdir().unwrap();
+    let long = dir.path().join("x".repeat(60));
+    fs::create_dir(&long).unwrap();
+    let (code, _, err) = told(&remuda().args(["bench", "--spawn", "1"]).env("TMPDIR", &long).output().unwrap());
+    assert_eq!(code, 1);
+    assert!(err.contains("--spawn: the server of this run's own failed"), "{err}");
+    assert_eq!(traces_of(&long), Vec::<String>::new());
 }

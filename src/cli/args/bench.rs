@@ -65,7 +65,24 @@ pub(in crate::cli) struct LoadArgs {
     /// How many queries a round has, instead of how long it goes on
     #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// How many rounds [default: 1]
+    /// Start a server with so many echo workers for this run, instead of calling the one at --endpoint
+    #[arg(long, value_name = "WORKERS", conflicts_with = "kind", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub spawn: Option<u32>,
+    /// Measure a bare gRPC server that gives the same answers too, in turns, and print the ratio
+    #[arg(long, conflicts_with = "payload")]
+    pub compare: bool,
+    #[arg(
+        long,
+        value_name = "INTERVAL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1s",
+        value_parser = some_time,
+        help = "In every other round, kill a worker with SIGKILL each INTERVAL [without =INTERVAL: 1s]; only where the \
+                workers run"
+    )]
+    pub chaos: Option<Duration>,
+    /// How many rounds [default: 1; with --compare or --chaos 3 of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: Option<u32>,
     /// How long to make queries before anything is measured [default: 1s, with --count 0s]

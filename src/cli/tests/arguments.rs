@@ -212,3 +212,23 @@ fn config_show_needs_no_file() {
         matches!(parse("remuda config show"), Command::Config(ConfigCommand::Show(place)) if place.config.is_none())
     );
 }
+
+#[test]
+fn bench_has_defaults_and_reads_human_units() {
+    let load = |line| match parse(line) {
+        Command::Bench(args) => args.load,
+        other => panic!("not bench: {other:?}"),
+    };
+    let usual = load("remuda bench");
+    assert_eq!((usual.concurrency, usual.connections, usual.messages), (64, 4, 1));
+    assert_eq!((usual.size, usual.payload_size, usual.timeout), (200, 200, Duration::from_secs(30)));
+    assert_eq!((usual.duration, usual.count, usual.rounds, usual.chaos), (None, None, None, None));
+    let own = load("remuda bench -c 1 -m 1000 --size 64KiB --payload-size 1MB -d 1m30s --spawn 8 --compare --chaos");
+    assert_eq!((own.concurrency, own.messages, own.size, own.payload_size), (1, 1_000, 65_536, 1_000_000));
+    assert_eq!((own.duration, own.spawn, own.compare), (Some(Duration::from_secs(90)), Some(8), true));
+    assert_eq!(own.chaos, Some(Duration::from_secs(1)));
+    assert_eq!(load("remuda bench --chaos=250ms").chaos, Some(Duration::from_millis(250)));
+    assert!(refused("remuda bench --concurrency 0").contains("1..=100000"));
+    assert!(refused("remuda bench --size 65MiB").contains("give 11 bytes to 64.0 MiB"));
+    assert!(refused("remuda bench --count 5 floor").contains("cannot be used with"));
+}

@@ -1,0 +1,44 @@
+//! The floor in this process, on threads of its own.
+
+use std::{io, net::TcpListener as StdListener};
+
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::BenchError;
+use crate::api::{self, client::Endpoint};
+
+#[derive(Debug)]
+pub(super) struct OwnFloor {
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
+    pub endpoint: Endpoint,
+}
+
+impl OwnFloor {
+    /// In the same kind of runtime as `serve`.
+    pub(super) fn start() -> Result<Self, BenchError> {
+        let listener = StdListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?.to_string();
+        let runtime = Builder::new_multi_thread().thread_name("floor").enable_all().build()?;
+        runtime.spawn(async move {
+            let served = api::serve_floor(TcpListener::from_std(listener)?, CancellationToken::new()).await;
+            served.map_err(io::Error::other)
+        });
+        let endpoint = address.parse().expect("a listener's address can be connected to");
+        Ok(Self { runtime: Some(runtime), endpoint })
+    }
+}
+
+impl Drop for OwnFloor {
+    fn drop(&mut self) {
+        // A runtime must not be waited for within another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
