@@ -157,13 +157,23 @@ def descendants(pid):
     return found
 
 
-def bench(address, *arguments):
-    """One run of the load generator; its figures."""
-    command = [binary(), "bench", "--endpoint", f"http://{address}", "--json", *map(str, arguments)]
+def run_bench(*arguments):
+    """One run of the load generator; all that it tells."""
+    command = [binary(), "bench", "--json", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if not done.stdout.strip():
         sys.exit(f"{' '.join(command)}: {done.stderr}")
-    return json.loads(done.stdout)["remuda"]
+    return json.loads(done.stdout)
+
+
+def bench(address, *arguments):
+    """The figures of a server under load."""
+    return run_bench("--endpoint", f"http://{address}", *arguments)["remuda"]
+
+
+def compare(address, *arguments):
+    """All that is told of a server and the bare one, under load in turns."""
+    return run_bench("--endpoint", f"http://{address}", "--compare", *arguments)
 
 
 def median(values):

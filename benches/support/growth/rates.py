@@ -9,13 +9,11 @@ LOADS = {
 
 def measure(rounds=7, seconds=3):
     told = {"limits": []}
-    with rig.Floor() as floor, rig.Pool(8) as pool:
-        for name, (field, load, least) in LOADS.items():
-
-            def rate(server):
-                return rig.bench(server.address, *load, "--duration", f"{seconds}s", "--warmup", "500ms")[field]
-
-            bare, own = rig.in_turns(rounds, lambda: rate(floor), lambda: rate(pool))
-            told[name] = {"floor": bare, "remuda": own, "ratio": own / bare}
-            told["limits"].append(rig.limit(f"{name}/s of bare gRPC", own / bare, least=least))
+    for name, (field, load, least) in LOADS.items():
+        with rig.Pool(8) as pool:
+            seen = rig.compare(pool.address, *load, "--rounds", rounds, "--duration", f"{seconds}s")
+        ratio = seen["ratio"][field]
+        told[name] = {"floor": seen["floor"][field], "remuda": seen["remuda"][field], "ratio": ratio}
+        told["limits"].append(rig.limit(f"{name}/s of bare gRPC", ratio, least=least))
+        rig.say(told[name])
     return told

@@ -6,7 +6,8 @@ import rig
 import wire
 
 WORKERS = [8, 64, 256, 1000]
-LOAD = ["--concurrency", 64]
+# No more at a time than the smaller pool has workers, so that in both none waits and the others are idle.
+LOAD = ["--concurrency", 8]
 
 
 def settled_rss(server):
