@@ -3,7 +3,9 @@
 use std::{
     env,
     fmt::Write,
+    fs::File,
     io::{self, IsTerminal},
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     process::ExitCode,
     time::Duration,
 };
@@ -52,8 +54,8 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
 
 async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
-    // By this name it is found even after the file was replaced or removed.
-    let launcher = "/proc/self/exe".into();
+    let own = own_binary().map_err(Failure::system)?;
+    let launcher = format!("/proc/self/fd/{}", own.as_raw_fd()).into();
     let server = Server::bind(config, launcher, reloader).await.map_err(Failure::system)?;
     let greeting = Greeting { program: &program(), origin, kinds: &kinds, addresses: server.addresses() };
     match format {
@@ -64,6 +66,12 @@ async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: L
     }
     let drained = server.run().await.map_err(Failure::system)?;
     Ok(if drained.nothing_was_lost() { Exit::Done } else { Exit::Failed })
+}
+
+/// Our own binary, which can be started again even after its file was replaced or removed. It is opened and not only named: a process
+/// that runs inside an instrumenting tool would else start that tool.
+fn own_binary() -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe")
 }
 
 fn start_export(config: &ServerConfig, runtime: &Runtime) -> Result<Option<Export>, Failure> {
