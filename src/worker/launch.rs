@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{config::Confinement, system::close_inherited_on_exec};
 
 use super::{
+    capabilities,
     confine::{self, Surroundings},
     identity,
 };
@@ -91,6 +92,7 @@ fn attempt(plan: Option<String>) -> Result<std::convert::Infallible, LaunchFailu
     setsid().map_err(|error| LaunchFailure::io(Stage::Session, &error.into()))?;
     confine::limit(&plan.confinement)?;
     identity::take_on(plan.user.as_deref(), plan.group.as_deref())?;
+    capabilities::give_up()?;
     // After the change of user, which clears it.
     die_with_parent(plan.parent)?;
     if let Some(directory) = &plan.directory {

@@ -1,5 +1,6 @@
 //! One worker: its process, its connection, its state, and the record of its end.
 
+mod capabilities;
 mod confine;
 mod connection;
 mod driver;
