@@ -233,13 +233,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let deadline = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < deadline && Arc::strong_count(&self.log) > 1 {
+            thread::yield_now();
+        }
         if thread::panicking() {
-            let deadline = Instant::now() + Duration::from_millis(50);
-            while Instant::now() < deadline && Arc::strong_count(&self.log) > 1 {
-                thread::yield_now();
-            }
             let mut stderr = std::io::stderr();
             let _ = writeln!(stderr, "--- the server's log:\n{}", self.log().join("\n"));
+        } else {
+            let panics: Vec<_> = self.log().into_iter().filter(|line| line.contains("panicked at")).collect();
+            assert!(panics.is_empty(), "the server panicked: {panics:#?}");
         }
     }
 }
