@@ -18,6 +18,7 @@ mod model_check;
 pub mod places;
 pub mod pool;
 pub mod protocol;
+pub mod secrets;
 pub mod security;
 pub mod server;
 pub mod state;

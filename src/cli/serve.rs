@@ -36,7 +36,7 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Failure::system)?;
     let overrides = Overrides { listen: args.listen, http: args.http };
     let (config, origin) = config::load(args.place.clone(), &overrides)?;
-    let reloader = config::reloader(args.place, overrides);
+    let reloader = config::reloader(args.place, overrides, config.server.clone());
     let usual = if io::stderr().is_terminal() { LogFormat::Human } else { LogFormat::Json };
     let format = args.log_format.unwrap_or(usual);
     let _log = start_log(&args.log, format)?;
@@ -52,9 +52,7 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
 
 async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
-    // By this name it is found even after the file was replaced or removed.
-    let launcher = "/proc/self/exe".into();
-    let server = Server::bind(config, launcher, reloader).await.map_err(Failure::system)?;
+    let server = Server::bind(config, config::OWN_BINARY.into(), reloader).await.map_err(Failure::system)?;
     let greeting = Greeting { program: &program(), origin, kinds: &kinds, addresses: server.addresses() };
     match format {
         LogFormat::Human => output::words(&greeting.text()),

@@ -25,12 +25,15 @@ pub(crate) struct Server {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// The command under test.
+/// The command under test. Its workers may read its secrets, since they run as the same user in most tests; those that are
+/// about just that take the variable back.
 pub(crate) fn remuda() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
-    command.env_remove("REMUDA_ENDPOINT").env_remove("REMUDA_CONFIG");
+    command.env_remove("REMUDA_ENDPOINT").env_remove("REMUDA_CONFIG").env(SHARED_SECRETS, "true");
     command
 }
+
+pub(crate) const SHARED_SECRETS: &str = "REMUDA__SERVER__WORKERS_MAY_READ_SECRETS";
 
 /// A kind that runs the fake worker with these arguments and settings.
 pub(crate) fn fake_kind(name: &str, arguments: &[&str], settings: &str) -> String {
