@@ -25,7 +25,8 @@ keys! { GENERAL:
         "A file with the tokens that clients must send (authorization: Bearer ...), one on each line: a \
          name, its roles, the token of at least 16 characters. The roles are submit (run queries and read \
          their results), read (look at everything) and admin (everything), separated by commas. When the \
-         file changes, what it says holds within seconds.";
+         file changes, what it says holds within seconds. Health checks, probes and scrapes need to know of \
+         tokens and TLS too: see \"With TLS and tokens\" in docs/deploy.md.";
     WORKERS_MAY_READ_SECRETS: Server.workers_may_read_secrets = Value("false"), Restart,
         "Whether workers may be able to read tls_key and tokens. False by default: then the server does not \
          start, nor take a kind on, if a kind's workers could read or replace these files. Its workers cannot \
