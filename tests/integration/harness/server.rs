@@ -43,14 +43,14 @@ pub(crate) fn fake_kind(name: &str, arguments: &[&str], settings: &str) -> Strin
     format!("[kinds.{name}]\ncommand = {command}\n{settings}\n")
 }
 
-/// Says loudly that a test was skipped because a program is missing. Where that must not happen, it is a failure.
+/// Says loudly that a test was skipped because something is missing. Where that must not happen, it is a failure.
 pub(crate) fn skip(missing: &str) {
     assert!(
         std::env::var_os("REMUDA_TEST_NO_SKIP").is_none(),
         "{missing} is missing, and skipping is not allowed here"
     );
     let mut stderr = std::io::stderr();
-    let _ = writeln!(stderr, "SKIPPED: {missing} is not on the PATH");
+    let _ = writeln!(stderr, "SKIPPED: {missing} is missing here");
 }
 
 impl Server {
