@@ -1,6 +1,6 @@
 //! What protects the server's two doors: TLS and tokens, loaded together, renewed while it runs.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -8,7 +8,8 @@ use tracing::{error, info};
 
 use crate::{
     auth::{TokenFileError, Tokens},
-    config::{Listen, ServerConfig},
+    config::{Config, Listen, ServerConfig},
+    secrets::{self, Secret, SecretsError},
     tls::{Tls, TlsError},
 };
 
@@ -27,6 +28,8 @@ pub enum SecurityError {
          server.allow_insecure = true"
     )]
     Exposed { key: &'static str, address: SocketAddr },
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
 }
 
 /// What the operator may have meant, and should know of.
@@ -39,6 +42,8 @@ pub enum Risk {
     Open { key: &'static str, address: SocketAddr },
     #[error("{key} = \"{address}\" is open to other machines without TLS: tokens can be read on the way; set {remedy}")]
     Overheard { key: &'static str, address: SocketAddr, remedy: &'static str },
+    #[error("{} can be read or written by others (its mode is {mode:03o}); chmod 600 ({})", .secret.path.display(), .secret.key)]
+    Loose { secret: Secret, mode: u32 },
 }
 
 /// Cheap to clone.
@@ -49,8 +54,18 @@ pub struct Security {
 }
 
 impl Security {
-    /// Loads what the configuration asks for, and refuses to stand open to the world. Tells what is risky nonetheless.
-    pub fn load(config: &ServerConfig) -> Result<(Self, Vec<Risk>), SecurityError> {
+    /// Loads what the configuration asks for, and refuses to stand open to the world or to its workers. Tells what is risky
+    /// nonetheless. `launcher` is our own binary.
+    pub fn load(config: &Config, launcher: &Path) -> Result<(Self, Vec<Risk>), SecurityError> {
+        let (security, mut risks) = Self::open(&config.server)?;
+        secrets::keep(&config.server, &config.kinds, launcher)?;
+        for secret in secrets::of(&config.server) {
+            risks.extend(secrets::loose_mode(&secret).map(|mode| Risk::Loose { secret, mode }));
+        }
+        Ok((security, risks))
+    }
+
+    fn open(config: &ServerConfig) -> Result<(Self, Vec<Risk>), SecurityError> {
         let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let tokens = config.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
         let listen = match &config.listen {

@@ -90,7 +90,7 @@ pub struct Server {
 impl Server {
     /// Binds the sockets and builds the parts. `launcher` is our own binary, `reloader` reads the configuration again.
     pub async fn bind(config: Config, launcher: PathBuf, reloader: Option<Reloader>) -> Result<Self, ServerError> {
-        let (security, risks) = Security::load(&config.server)?;
+        let (security, risks) = Security::load(&config, &launcher)?;
         for risk in risks {
             warn!("{risk}");
         }

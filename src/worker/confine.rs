@@ -6,10 +6,7 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use rustix::{
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-    thread::clear_ambient_capability_set,
-};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Confinement;
 
@@ -81,9 +78,8 @@ pub(super) fn limit(confinement: &Confinement) -> Result<(), LaunchFailure> {
     Ok(())
 }
 
-/// Gives up the server's capabilities, which a change from one plain user to another leaves, and the right to gain rights.
+/// Gives up the right to gain rights.
 pub(super) fn renounce(confinement: &Confinement) -> Result<(), LaunchFailure> {
-    clear_ambient_capability_set().map_err(|errno| LaunchFailure::io(Stage::Privileges, &errno.into()))?;
     if confinement.no_new_privs {
         nix::sys::prctl::set_no_new_privs()
             .map_err(|errno| LaunchFailure::io(Stage::Privileges, &std::io::Error::from(errno)))?;

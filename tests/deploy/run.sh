@@ -54,9 +54,11 @@ say "Kubernetes"
 rm -rf "$target/rendered"
 python3 tests/deploy/manifests.py "$target/rendered"
 scan --framework kubernetes --config-file deploy/kubernetes/checkov.yaml --directory "$target/rendered"
-if [ -e "$target/rendered/example.yaml" ]; then
-    scan --framework kubernetes --file "$target/rendered/example.yaml"
-fi
+for overlay in example secured; do
+    if [ -e "$target/rendered/$overlay.yaml" ]; then
+        scan --framework kubernetes --file "$target/rendered/$overlay.yaml"
+    fi
+done
 
 say "systemd"
 unit=$target/remuda.service

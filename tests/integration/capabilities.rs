@@ -10,8 +10,11 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    DAEMON, NOBODY, Server, alive, eventually, is_root, public_copy, public_dir, query, send_signal, skip,
+    DAEMON, NOBODY, Server, alive, eventually, guardian_of, is_root, public_copy, public_dir, query, send_signal, skip,
 };
+
+/// An empty set of capabilities.
+const NONE: &str = "0000000000000000";
 
 /// What is to be uncommented in the unit, after the equals sign.
 fn in_the_unit(key: &str) -> String {
@@ -34,7 +37,7 @@ fn with_capabilities(names: &str) -> Command {
 /// The sets of capabilities of a process, by name.
 fn capabilities(pid: u32) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let sets = ["CapPrm:", "CapEff:", "CapAmb:"];
+    let sets = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
     let of = |set: &str| status.lines().find_map(|line| line.strip_prefix(set)).unwrap().trim().to_owned();
     sets.iter().map(|set| of(set)).collect()
 }
@@ -61,7 +64,7 @@ async fn with_the_capabilities_of_the_unit_a_plain_user_can_serve_with_workers_o
     };
     let kinds = kind("other", "user = \"nobody\"\ndir = \"private\"")
         + &kind("group", "group = \"nogroup\"\ndir = \"private\"")
-        + &kind("own", "");
+        + &kind("own", "no_new_privs = false");
     let server = Server::start_by(&kinds, |_, file| {
         let config = programs.path().join("remuda.toml");
         fs::copy(file, &config).unwrap();
@@ -70,7 +73,9 @@ async fn with_the_capabilities_of_the_unit_a_plain_user_can_serve_with_workers_o
         command.env("REMUDA__POOL__SOCKET_DIR", run.path()).env_remove("REMUDA_CONFIG");
         command
     });
-    assert!(capabilities(server.pid()).iter().all(|set| set != "0000000000000000"), "the server has them");
+    assert!(capabilities(server.pid()).iter().all(|set| set != NONE), "the server has them");
+    let kill = format!("{:016x}", 1 << 5);
+    assert_eq!(capabilities(guardian_of(server.pid())), [NONE, &kill, &kill, NONE], "it may signal, and no more");
     let mut client = server.client().await;
     let mut directories = Vec::new();
     for (name, user) in [("other", NOBODY), ("group", DAEMON), ("own", DAEMON)] {
@@ -80,7 +85,7 @@ async fn with_the_capabilities_of_the_unit_a_plain_user_can_serve_with_workers_o
         let pid = u32::try_from(seen["pid"].as_u64().unwrap()).unwrap();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         assert!(status.contains(&format!("\nUid:\t{user}\t{user}\t{user}\t{user}\n")), "{name}: {status}");
-        assert_eq!(capabilities(pid), ["0000000000000000"; 3], "{name}");
+        assert_eq!(capabilities(pid), [NONE; 4], "{name}");
         if name != "own" {
             let directory = seen["cwd"].as_str().unwrap().to_owned();
             let mut asked = query(&json!({"steps": [{"try": {"write": format!("{directory}/mine")}}]}));

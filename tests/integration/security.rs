@@ -2,6 +2,7 @@
 
 pub(crate) mod authority;
 mod exposed;
+mod secrets;
 mod strangers;
 mod tls;
 mod tokens;

@@ -25,7 +25,8 @@ pub(crate) fn public_copy(program: &str, dir: &TempDir) -> PathBuf {
     copy
 }
 
-/// Whether we may change users, which many tests of confinement need; says so if not.
+/// Whether we may change users, which many tests of confinement need. If not it says loudly that the test is skipped, or
+/// fails it where that must not happen.
 pub(crate) fn is_root() -> bool {
     let root = nix::unistd::Uid::effective().is_root();
     if !root {

@@ -15,7 +15,9 @@ impl Setup {
     fn new(server: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Authority::new().issue("localhost").write(dir.path(), "server");
-        std::fs::write(dir.path().join("tokens"), "ops admin admin-0123456789ab\n").unwrap();
+        let tokens = dir.path().join("tokens");
+        std::fs::write(&tokens, "ops admin admin-0123456789ab\n").unwrap();
+        std::fs::set_permissions(&tokens, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let config = format!("[server]\n{server}\n{}", fake_kind("k", &[], "min = 0"));
         std::fs::write(dir.path().join("remuda.toml"), &config).unwrap();
         Self { dir, config }

@@ -114,6 +114,30 @@ async fn a_new_certificate_is_used_without_a_restart() {
     assert_eq!(setup.try_with(&successor, None).await, Ok(Code::Ok), "what was in force is still in force");
 }
 
+#[test]
+fn the_command_line_says_what_is_wrong_about_tls() {
+    let setup = start(true);
+    let ca = setup.dir.path().join("ca.crt");
+    let stranger = setup.dir.path().join("stranger.crt");
+    std::fs::write(&stranger, Authority::new().pem()).unwrap();
+    let plain = Server::start(&fake_kind("k", &[], "min = 0"));
+    let health = |endpoint: String, authority: &std::path::Path| {
+        let mut command = remuda();
+        command.arg("--endpoint").arg(endpoint).args(["--tls-name", "localhost", "--tls-ca"]).arg(authority);
+        told(&command.arg("health").output().unwrap())
+    };
+    for (endpoint, authority, advice) in [
+        (format!("http://{}", setup.server.grpc), &ca, "write its address with https://"),
+        (format!("https://{}", plain.grpc), &ca, "write its address with http://"),
+        (format!("https://{}", setup.server.grpc), &stranger, "--tls-ca"),
+        (format!("https://{}", setup.server.grpc), &ca, "--tls-cert and --tls-key"),
+    ] {
+        let (code, _, stderr) = health(endpoint, authority);
+        assert_eq!(code, 5, "{stderr}");
+        assert!(stderr.contains(advice) && !stderr.contains("is it running"), "{advice:?} is not in {stderr}");
+    }
+}
+
 #[tokio::test]
 async fn the_command_line_speaks_tls_and_shows_its_certificate() {
     let setup = start(true);
