@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use foldhash::fast::RandomState;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -22,7 +23,7 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(super) struct ObserveLayer {
-    methods: Arc<HashMap<Box<str>, Arc<MethodMetrics>>>,
+    methods: Arc<HashMap<Box<str>, Arc<MethodMetrics>, RandomState>>,
     /// For paths that do not exist. They share one name: clients can make up any number.
     other: Arc<MethodMetrics>,
 }

@@ -126,6 +126,9 @@ pub trait Lease: Send + Sync + fmt::Debug {
     /// This attempt, and how those before it failed.
     fn tries(&self) -> Tries;
 
+    /// Adds as much as there is room for, at once. What is left, and what is wrong, is for `append` to deal with.
+    fn append_now(&mut self, outputs: &mut Vec<Output>);
+
     /// Moves the worker's output from `outputs` to the log. Waiting here is what slows a worker down. May be dropped at
     /// any time: what was not added yet is still in `outputs` then.
     async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError>;

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use thiserror::Error;
-use uuid::Uuid;
+use uuid::{Uuid, fmt::Hyphenated};
 
 /// The longest id a client may give a query.
 const MAX_QUERY_ID: usize = 128;
@@ -27,7 +27,8 @@ impl QueryId {
     /// Makes an id that sorts by time, so that listings and logs read in order.
     #[must_use]
     pub fn generate() -> Self {
-        Self(Uuid::now_v7().to_string().into())
+        let mut text = [0; Hyphenated::LENGTH];
+        Self(Arc::from(&*Uuid::now_v7().hyphenated().encode_lower(&mut text)))
     }
 
     pub fn parse(text: &str) -> Result<Self, BadQueryId> {

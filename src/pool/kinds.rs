@@ -80,6 +80,13 @@ impl Kinds {
         self.0.read().iter().filter(|kind| !kind.is_removed()).cloned().collect()
     }
 
+    /// The only configured kind, or the one of this name.
+    pub(super) fn only(&self, name: Option<&str>) -> Option<Arc<Kind>> {
+        let kinds = self.0.read();
+        let mut fitting = kinds.iter().filter(|kind| !kind.is_removed() && name.is_none_or(|name| *kind.name == *name));
+        fitting.next().filter(|_| fitting.next().is_none()).cloned()
+    }
+
     pub(super) fn named(&self, name: &str) -> Option<Arc<Kind>> {
         self.0.read().iter().find(|kind| *kind.name == *name).cloned()
     }

@@ -8,12 +8,14 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
+
 use crate::{model::WorkerId, worker::PoolWorker};
 
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueue {
     order: BTreeMap<Place, Arc<PoolWorker>>,
-    places: HashMap<WorkerId, Place>,
+    places: HashMap<WorkerId, Place, RandomState>,
     next: u64,
 }
 

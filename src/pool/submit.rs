@@ -169,6 +169,12 @@ impl Inner {
     /// Picks the kind for a query. Of several that could serve it, one that came before under the same id has made the
     /// choice: it is the same query only if it is of the same kind.
     async fn pick(&self, name: Option<&str>, id: Option<&QueryId>, spec: &QuerySpec) -> Result<Arc<Kind>, Unroutable> {
+        if spec.capabilities.is_empty()
+            && (name.is_some() || spec.query_type.is_none())
+            && let Some(kind) = self.kinds.only(name)
+        {
+            return Ok(kind);
+        }
         let kinds = self.route(name, spec)?;
         if let [kind] = &kinds[..] {
             return Ok(kind.clone());

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::error::quote;
+use super::{error::quote, scan::is_json};
 
 /// How deep arrays and objects may nest. A reader built on `serde_json` gives up below 127 levels,
 /// and the frame around the text is one of them: a deeper payload would break worker after worker.
@@ -41,6 +41,9 @@ impl JsonText {
     /// readers.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, JsonError> {
         let bytes = text.into();
+        if is_json(&bytes) {
+            return Ok(Self(bytes));
+        }
         let text = str::from_utf8(&bytes).map_err(|error| utf8_error(&bytes[..error.valid_up_to()]))?;
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| JsonError::Invalid {
             line: error.line(),

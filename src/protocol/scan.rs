@@ -35,6 +35,18 @@ pub(super) fn scan(line: &[u8]) -> Option<WorkerFrame<'_>> {
     fields.frame()
 }
 
+/// Whether a text is one JSON value, without line breaks and not too deep. If not, it may still be one.
+pub(super) fn is_json(text: &[u8]) -> bool {
+    let value = |text: &str| {
+        let mut cursor = Cursor { bytes: text.as_bytes(), at: 0 };
+        cursor.space();
+        cursor.value()?;
+        cursor.space();
+        (cursor.at == text.len()).then_some(())
+    };
+    plain(text).and_then(value).is_some()
+}
+
 /// The line as text, if it has no control characters. JSON allows those only between tokens, where few put any.
 fn plain(line: &[u8]) -> Option<&str> {
     // Without a way out, so that many bytes are looked at in one step.

@@ -1,6 +1,6 @@
 //! The bytes between the pool and one worker.
 
-use std::{io, sync::Arc};
+use std::{future::poll_fn, io, sync::Arc};
 
 use bytes::BufMut;
 use tokio::net::UnixStream;
@@ -35,7 +35,7 @@ impl Connection {
         // A worker that never stops writing must leave room for others: this read is never "not ready".
         self.pause().await;
         loop {
-            if self.stream.readable().await.is_err() {
+            if poll_fn(|context| self.stream.poll_read_ready(context)).await.is_err() {
                 return Fill::End;
             }
             match self.stream.try_read_buf(&mut self.lines.spare()) {

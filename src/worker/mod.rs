@@ -28,6 +28,7 @@ mod stop;
 mod task;
 mod usage;
 mod vitals;
+mod wake;
 mod wear;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};

@@ -5,23 +5,22 @@ use std::{io, sync::Arc};
 
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
-use tokio::{net::UnixStream, sync::Notify};
+use tokio::net::UnixStream;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
     stream: Arc<UnixStream>,
     /// Bounded by the protocol: one query at a time, and control frames of a few bytes.
     unsent: Mutex<BytesMut>,
-    more: Notify,
 }
 
 impl Outbox {
     pub(super) fn new(stream: Arc<UnixStream>) -> Self {
-        Self { stream, unsent: Mutex::default(), more: Notify::new() }
+        Self { stream, unsent: Mutex::default() }
     }
 
     /// Sends whole frames, in the order of the calls. An error means that nobody is there to read them: not a byte
-    /// has been taken.
+    /// has been taken. The driver is to be told, for what may be left to send.
     pub(super) fn send(&self, frames: &[u8]) -> io::Result<()> {
         let mut unsent = self.unsent.lock();
         let written = match unsent.is_empty().then(|| self.stream.try_write(frames)) {
@@ -31,20 +30,22 @@ impl Outbox {
         };
         if written < frames.len() {
             unsent.extend_from_slice(&frames[written..]);
-            drop(unsent);
-            self.more.notify_one();
         }
         Ok(())
     }
 
-    /// Sends what did not fit. Runs for as long as it is polled; may be dropped at any time.
-    pub(super) async fn flush(&self) -> io::Result<()> {
-        loop {
-            while !self.unsent.lock().is_empty() {
-                self.stream.writable().await?;
-                self.flush_some()?;
+    /// Whether something did not fit and waits.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.lock().is_empty()
+    }
+
+    /// Sends what did not fit; may be dropped at any time. A broken connection is for its reader to find, so that this does
+    /// not end then.
+    pub(super) async fn flush(&self) {
+        while self.has_unsent() {
+            if self.stream.writable().await.is_err() || self.flush_some().is_err() {
+                std::future::pending::<()>().await;
             }
-            self.more.notified().await;
         }
     }
 

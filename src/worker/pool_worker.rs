@@ -297,8 +297,10 @@ impl PoolWorker {
         self.lock.lock().deaf
     }
 
-    pub(super) fn take_over(&self) -> Option<Task> {
-        self.lock.lock().handover.take()
+    /// What the driver has to know: a stop that was asked for, and a query that was started since.
+    pub(super) fn news(&self) -> (Option<Intent>, Option<Task>) {
+        let mut inner = self.lock.lock();
+        (inner.intent, inner.handover.take())
     }
 
     /// The query it was running is another's concern now.

@@ -1,6 +1,7 @@
 //! The only place that starts, signals and reaps worker processes.
 
 use std::{
+    future::poll_fn,
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
@@ -166,7 +167,7 @@ impl Process {
     /// Resolves when the process has ended. Does not reap it, so that its id stays its own.
     pub(super) async fn ended(&self) {
         // An error would mean that the descriptor is not watched any more, which only the runtime's end can cause.
-        let _ = self.exit_watch.readable().await;
+        let _ = poll_fn(|context| self.exit_watch.poll_read_ready(context).map_ok(drop)).await;
     }
 
     /// Asks the whole group to end.

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Level, enabled, trace, warn};
 
 use crate::{
@@ -22,9 +19,10 @@ use super::{
     driver::Driver,
     end::{End, Farewell},
     pool_worker::Intent,
-    running::{LettingGo, Running, Why, append, try_of},
-    stop::at,
-    vitals::{Finding, Occupation, Vitals},
+    running::{LettingGo, Running, Why, try_of},
+    task::Task,
+    vitals::{Finding, Vitals},
+    wake::{Clocks, Wake},
 };
 
 /// How long a process that closed its connection has to exit before it counts as alive but disconnected.
@@ -36,29 +34,11 @@ const READS_AFTER_EXIT: usize = 64;
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 const MEASURE_LIMITED_EVERY: Duration = Duration::from_secs(1);
 
-/// What ended the driver's wait.
-enum Wake {
-    Bytes(Fill),
-    Appended(Result<(), AppendError>),
-    Exited,
-    Attention,
-    Order(Order),
-    Deadline,
-    Vitals,
-    Measure,
-}
-
-/// The clocks that run while a worker is in service.
-struct Clocks {
-    measure: Instant,
-    vitals: Vitals,
-}
-
 impl Driver {
     /// Runs queries until the worker ends or is to be stopped.
     pub(super) async fn serve(&mut self) -> End {
         let vitals = Vitals::new(self.expectations(), Instant::now().into_std());
-        let mut clocks = Clocks { measure: Instant::now() + self.measure_every(), vitals };
+        let mut clocks = Clocks::new(Instant::now() + self.measure_every(), vitals);
         self.host.ready(&self.worker.clone()).await;
         loop {
             if let Some(end) = self.heed_intent() {
@@ -69,7 +49,7 @@ impl Driver {
                 Ok(false) => {}
                 Err(error) => return self.broke_protocol(&error),
             }
-            let wake = self.wake(&clocks).await;
+            let wake = self.wake(&mut clocks).await;
             if let Err(end) = self.handle(wake, &mut clocks).await {
                 return end;
             }
@@ -78,20 +58,21 @@ impl Driver {
 
     /// Takes over a query that was started since.
     pub(super) fn pick_up(&mut self) {
-        if let Some(task) = self.worker.take_over() {
+        let (_, task) = self.worker.news();
+        self.begin(task);
+    }
+
+    fn begin(&mut self, task: Option<Task>) {
+        if let Some(task) = task {
             self.running = Some(Running::new(task));
         }
     }
 
-    fn occupation(&self) -> Occupation {
-        if self.running.is_some() { Occupation::Busy } else { Occupation::Idle }
-    }
-
     /// What a requested stop asks for now.
     pub(super) fn heed_intent(&mut self) -> Option<End> {
-        let intent = self.worker.intent();
-        // In this order: once a stop is recorded no query is started any more, so none can be overlooked.
-        self.pick_up();
+        // Both at once: when a stop is recorded no query is started any more, so none can be overlooked.
+        let (intent, task) = self.worker.news();
+        self.begin(task);
         let intent = intent?;
         if intent.mode == StopMode::Kill {
             return Some(End::stopped(intent.cause, Farewell::Sigkill));
@@ -105,42 +86,6 @@ impl Driver {
         None
     }
 
-    async fn wake(&mut self, clocks: &Clocks) -> Wake {
-        let occupation = self.occupation();
-        let connection = self.connection.as_mut().expect("a worker in service is connected");
-        let process = self.process.as_ref().expect("a worker in service has a process");
-        let outbox = self.worker.outbox().expect("a worker in service is connected");
-        let deadline = self.running.as_ref().and_then(Running::deadline);
-        let stalled = self.running.as_ref().is_some_and(|running| !running.backlog.is_empty());
-        let (orders, appending) = match &mut self.running {
-            Some(running) => (Some(&mut running.orders), Some((&mut running.lease, &mut running.backlog))),
-            None => (None, None),
-        };
-        let appended = async {
-            match appending {
-                Some((lease, backlog)) => append(&mut **lease, backlog).await,
-                None => std::future::pending().await,
-            }
-        };
-        let flush = async {
-            // A broken connection is for the reader to find.
-            let _ = outbox.flush().await;
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            biased; // A flood of output comes last, so that it cannot keep a cancel from being seen.
-            () = self.worker.attention.notified() => Wake::Attention,
-            order = next_order(orders) => Wake::Order(order),
-            () = at(deadline) => Wake::Deadline,
-            () = process.ended() => Wake::Exited,
-            appended = appended => Wake::Appended(appended),
-            fill = connection.fill(), if !stalled => Wake::Bytes(fill),
-            () = flush => Wake::Attention,
-            () = at(clocks.vitals.next_check(occupation).map(Into::into)), if !stalled => Wake::Vitals,
-            () = tokio::time::sleep_until(clocks.measure) => Wake::Measure,
-        }
-    }
-
     async fn handle(&mut self, wake: Wake, clocks: &mut Clocks) -> Result<(), End> {
         match wake {
             Wake::Attention if self.worker.is_deaf() => return Err(self.closed().await),
@@ -152,19 +97,28 @@ impl Driver {
             Wake::Order(Order::Lost) | Wake::Appended(Err(AppendError::LeaseLost(_))) => {
                 self.drop_output(Why::Lost, "the query runs elsewhere");
             }
-            Wake::Deadline => return self.out_of_time(),
-            Wake::Measure => {
-                clocks.measure = Instant::now() + self.measure_every();
-                self.measure();
-                return self.check_memory();
-            }
-            Wake::Vitals => return self.check_vitals(&mut clocks.vitals),
+            Wake::Clock => return self.look_at(clocks, Instant::now()),
             Wake::Bytes(Fill::Data) => {
                 clocks.vitals.heard(Instant::now().into_std());
                 self.worker.heard();
             }
             Wake::Bytes(Fill::End) => return Err(self.closed().await),
             Wake::Exited => return Err(self.exited().await),
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, clocks: &mut Clocks, now: Instant) -> Result<(), End> {
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.out_of_time()?;
+        }
+        if clocks.measure <= now {
+            clocks.measure = now + self.measure_every();
+            self.measure();
+            self.check_memory()?;
+        }
+        if self.next_check(clocks).is_some_and(|at| at <= now) {
+            self.check_vitals(&mut clocks.vitals)?;
         }
         Ok(())
     }
@@ -245,19 +199,25 @@ impl Driver {
 
     /// Works through what has arrived, as far as it goes without waiting. True if there may be more to do.
     async fn advance(&mut self) -> Result<bool, ProtocolError> {
-        if self.running.as_ref().is_some_and(|running| !running.backlog.is_empty()) {
+        if self.is_stalled() {
             return Ok(false);
         }
         if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) {
             self.conclude().await;
             return Ok(true);
         }
-        self.gather()
+        let any = self.gather()?;
+        if let Some(running) = &mut self.running
+            && !running.backlog.is_empty()
+        {
+            // Mostly there is room, and nothing to wait for.
+            running.lease.append_now(&mut running.backlog);
+        }
+        Ok(any)
     }
 
     /// Reads frames up to the one that ends the running query, or all there are. True if there were any.
     fn gather(&mut self) -> Result<bool, ProtocolError> {
-        self.pick_up();
         let traced = enabled!(Level::TRACE).then(|| self.span());
         let connection = self.connection.as_mut().expect("a worker in service is connected");
         // What they say takes one allocation for all lines that have come together.
@@ -353,6 +313,7 @@ impl Driver {
     /// Works through all lines that have arrived. Slow readers are not waited for here: what the log has no room for
     /// goes in with the end of the query.
     async fn gather_all(&mut self) -> Result<(), ProtocolError> {
+        self.pick_up();
         while self.gather()? {
             if self.running.as_ref().is_some_and(|running| running.verdict.is_some()) {
                 self.conclude().await;
@@ -381,13 +342,4 @@ impl Driver {
             (None, None) => End::crash(last_words),
         }
     }
-}
-
-async fn next_order(orders: Option<&mut watch::Receiver<Order>>) -> Order {
-    if let Some(orders) = orders
-        && orders.changed().await.is_ok()
-    {
-        return orders.borrow_and_update().clone();
-    }
-    std::future::pending().await
 }

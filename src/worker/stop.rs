@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::{Level, enabled, trace};
 
 use crate::{
@@ -49,8 +49,7 @@ impl Driver {
             match (self.worker.outbox(), &mut self.connection) {
                 (Some(outbox), Some(connection)) => tokio::select! {
                     () = process.ended() => {}
-                    _ = outbox.flush() => process.ended().await,
-                    () = connection.discard() => process.ended().await,
+                    ((), ()) = async { tokio::join!(outbox.flush(), connection.discard()) } => process.ended().await,
                 },
                 _ => process.ended().await,
             }
@@ -77,12 +76,4 @@ impl Driver {
 
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A deadline that may not be there.
-pub(super) async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use foldhash::quality::RandomState;
+
 use crate::{
     broker::{DeadLetterPage, Page, QueryFilter, QueryPage},
     model::QueryId,
@@ -20,7 +22,7 @@ const SCAN_LIMIT: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    by_id: HashSet<ById>,
+    by_id: HashSet<ById, RandomState>,
     by_arrival: Arrivals,
     /// Ended queries, in the order in which they ended.
     ended: VecDeque<(Instant, Arc<Entry>)>,

@@ -29,11 +29,13 @@ pub(super) struct MemoryLease {
     /// How long the worker is made to wait for its readers, once it is.
     patience: Option<Instant>,
     room: Room,
+    /// The query was ended or given back.
+    settled: bool,
 }
 
 impl MemoryLease {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, held: Held) -> Self {
-        Self { store, entry, held, patience: None, room: Room::Respect }
+        Self { store, entry, held, patience: None, room: Room::Respect, settled: false }
     }
 
     fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
@@ -86,6 +88,10 @@ impl Lease for MemoryLease {
         self.held.tries
     }
 
+    fn append_now(&mut self, outputs: &mut Vec<Output>) {
+        let _ = self.try_append(outputs);
+    }
+
     async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError> {
         if self.try_append(outputs)? {
             return Ok(());
@@ -117,11 +123,13 @@ impl Lease for MemoryLease {
         self.room = Room::Ignore;
     }
 
-    async fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
+    async fn finish(mut self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
+        self.settled = true;
         self.end(outputs, ending)
     }
 
-    async fn release(self: Box<Self>) {
+    async fn release(mut self: Box<Self>) {
+        self.settled = true;
         match self.entry.release(self.held.token) {
             Released::Waiting => self.store.waits_again(&self.entry),
             Released::Ended => self.store.retire(self.entry.clone()),
@@ -137,7 +145,9 @@ impl Lease for MemoryLease {
 
 impl Drop for MemoryLease {
     fn drop(&mut self) {
-        // Refused, and rightly so, wherever the query was ended or given back.
+        if self.settled {
+            return;
+        }
         let failure =
             Failure::new(FailureReason::WorkerDied, "the server lost track of the query; this is a bug in remuda");
         let _ = self.end(Vec::new(), Ending::plain(Outcome::Error(Box::new(failure))));

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::{
@@ -39,7 +40,7 @@ pub(super) const STOPPED: &str = "the server stopped before a worker was free";
 pub(super) struct Store {
     pub limits: MemoryLimits,
     pub index: Mutex<Index>,
-    pub kinds: RwLock<HashMap<Arc<str>, Arc<KindTally>>>,
+    pub kinds: RwLock<HashMap<Arc<str>, Arc<KindTally>, RandomState>>,
     /// When queries are to be looked at. Weak: a query that ended early is not kept alive by its deadline.
     pub deadlines: Mutex<BTreeMap<(Instant, u64), Weak<Entry>>>,
     pub next_number: AtomicU64,

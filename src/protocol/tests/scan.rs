@@ -1,20 +1,30 @@
 //! What the quick scan finds is what the full parse finds; and it does find what is usual.
 
 use proptest::prelude::*;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use super::super::{WorkerFrame, scan::scan};
+use super::super::{
+    WorkerFrame,
+    scan::{is_json, scan},
+};
 use super::properties::{json_value, text};
 
-/// The fields of a frame as text: usual ones, some twice, some unknown, some wrong.
-fn field() -> impl Strategy<Value = String> {
-    let content = prop_oneof![
+/// JSON, and what looks like it.
+fn value_text() -> impl Strategy<Value = String> {
+    prop_oneof![
         json_value().prop_map(|value| value.to_string()),
         json_value().prop_map(|value| format!("{value:#}").replace('\n', " ")),
         r#"[\[\]{}:,"\\u0-9deE+. a-f\-]{0,30}"#,
         r"-?[0-9]{0,3}\.?[0-9]{0,2}([eE][+-]?[0-9]{0,2})?",
         r#""([a-z é😀]|\\[nu"\\/bx]|\\u[0-9a-fA-F]{3,4}){0,8}""#,
         prop::sample::select(vec!["true", "false", "null", "tru", "nulll", r#""\ud800""#]).prop_map(str::to_owned),
-    ];
+    ]
+}
+
+/// The fields of a frame as text: usual ones, some twice, some unknown, some wrong.
+fn field() -> impl Strategy<Value = String> {
+    let content = value_text();
     let types = vec![r#""message""#, r#""complete""#, r#""session""#, r#""mess\u0061ge""#, "7"];
     let frame_type = prop::sample::select(types);
     let id = prop_oneof![text().prop_map(|id| serde_json::json!(id).to_string()), "\"[a-z]{0,4}\"", "[0-9]{1}", "null"];
@@ -35,6 +45,9 @@ fn line() -> impl Strategy<Value = String> {
 }
 
 fn agrees(line: &[u8]) -> Result<(), TestCaseError> {
+    if is_json(line) {
+        prop_assert!(serde_json::from_slice::<IgnoredAny>(line).is_ok());
+    }
     if let Some(frame) = scan(line) {
         prop_assert_eq!(Ok(frame), WorkerFrame::parse_fully(line));
     }
@@ -56,6 +69,15 @@ proptest! {
         line[position] = byte;
         agrees(&line)?;
         agrees(&line[..position])?;
+    }
+
+    #[test]
+    fn values_are_judged_as_by_the_full_parse(text in value_text(), space in " {0,2}") {
+        let text = format!("{space}{text}{space}");
+        agrees(text.as_bytes())?;
+        if let Ok(value) = serde_json::from_str::<Value>(&text) {
+            prop_assert!(is_json(value.to_string().as_bytes()), "{}", value);
+        }
     }
 
     #[test]
