@@ -14,7 +14,6 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -128,9 +127,9 @@ def stat(pid):
 
 
 def cpu_seconds(pid):
-    """What a process itself has used, in user and kernel mode."""
-    fields = stat(pid)
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """What the threads of a process have used, in user and kernel mode. Those that have ended do not count; a server's stay."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def rss_bytes(pid):
