@@ -1,6 +1,7 @@
 //! Who may do what: bearer tokens from a file, each with a name and roles.
 
 use std::{
+    borrow::Cow,
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -40,7 +41,7 @@ pub enum Need {
 /// Why a call is refused. The texts tell nothing that helps to guess a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Denied {
-    #[error("this server needs a token; send it as metadata: authorization: Bearer <token>")]
+    #[error("this server needs a token; send it as authorization: Bearer <token>")]
     NoToken,
     #[error("the token is not valid")]
     BadToken,
@@ -56,7 +57,7 @@ pub enum TokenFileError {
     #[error("the token file {} is longer than 1 MiB (server.tokens)", .path.display())]
     TooLong { path: PathBuf },
     #[error("{}:{line}: {problem}; write on each line: a name, its roles (submit,read,admin) and the token", .path.display())]
-    BadLine { path: PathBuf, line: usize, problem: &'static str },
+    BadLine { path: PathBuf, line: usize, problem: Cow<'static, str> },
     #[error("the token file {} has no token in it, so nobody could do anything (server.tokens)", .path.display())]
     Empty { path: PathBuf },
 }
@@ -185,22 +186,23 @@ fn read(path: &Path) -> Result<Loaded, TokenFileError> {
 }
 
 /// The problem must not quote the line: it holds a secret.
-fn parse(line: &str) -> Result<Token, &'static str> {
+fn parse(line: &str) -> Result<Token, Cow<'static, str>> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [name, roles, secret] = words[..] else { return Err("not three words") };
+    let [name, roles, secret] = words[..] else { return Err("not three words".into()) };
+    if secret.len() < SHORTEST {
+        return Err("a token of less than 16 bytes, which can be guessed".into());
+    }
+    if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a token with other than visible ASCII characters, which cannot be sent".into());
+    }
+    // After the token, which is then known not to be one of these words.
     let role = |word: &str| match word {
         "submit" => Ok(Role::Submit),
         "read" => Ok(Role::Read),
         "admin" => Ok(Role::Admin),
-        _ => Err("a role that there is not"),
+        _ => Err(format!("there is no role {word:?}")),
     };
     let roles = roles.split(',').map(role).collect::<Result<Vec<Role>, _>>()?;
-    if secret.len() < SHORTEST {
-        return Err("a token of less than 16 bytes, which can be guessed");
-    }
-    if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("a token with other than visible ASCII characters, which cannot be sent");
-    }
     Ok(Token { name: name.into(), roles, secret: secret.as_bytes().into() })
 }
 
@@ -258,7 +260,8 @@ mod tests {
     fn a_bad_file_is_refused_without_telling_its_secrets() {
         for (text, hint) in [
             ("ci submit\n", ":1: not three words"),
-            ("\n\nci submit,root 0123456789abcdef\n", ":3: a role that there is not"),
+            ("\n\nci submit,root 0123456789abcdef\n", ":3: there is no role \"root\""),
+            ("ci 0123456789abcdef submit\n", ":1: a token of less than 16 bytes"),
             ("ci submit hush\n", ":1: a token of less than 16 bytes"),
             ("# nothing\n", "has no token in it"),
         ] {

@@ -19,6 +19,7 @@ mod model_check;
 pub mod places;
 pub mod pool;
 pub mod protocol;
+pub mod secrets;
 pub mod security;
 pub mod server;
 pub mod state;

@@ -12,5 +12,8 @@ fn main() -> ExitCode {
     if env::args_os().nth(1).is_some_and(|argument| argument == worker::GUARD_ARGUMENT) {
         return worker::guard();
     }
+    if env::args_os().nth(1).is_some_and(|argument| argument == worker::REACH_ARGUMENT) {
+        return worker::try_reach(env::args_os().nth(2).and_then(|errand| errand.into_string().ok()));
+    }
     cli::main()
 }

@@ -1,14 +1,15 @@
 //! What protects the server's two doors: TLS and tokens, loaded together, renewed while it runs.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use crate::{
     auth::{TokenFileError, Tokens},
-    config::{Listen, ServerConfig},
+    config::{Config, Listen, ServerConfig},
+    secrets::{self, Secret, SecretsError},
     tls::{Tls, TlsError},
 };
 
@@ -27,6 +28,22 @@ pub enum SecurityError {
          server.allow_insecure = true"
     )]
     Exposed { key: &'static str, address: SocketAddr },
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
+}
+
+/// What the operator may have meant, and should know of.
+#[derive(Debug, Error)]
+pub enum Risk {
+    #[error(
+        "{key} = \"{address}\" is open to other machines without TLS or tokens (server.allow_insecure): whoever reaches it is let \
+         in; to protect it, set server.tls_cert and server.tls_key, or server.tokens"
+    )]
+    Open { key: &'static str, address: SocketAddr },
+    #[error("{key} = \"{address}\" is open to other machines without TLS: tokens can be read on the way; set {remedy}")]
+    Overheard { key: &'static str, address: SocketAddr, remedy: &'static str },
+    #[error("{} can be read or written by others (its mode is {mode:03o}); chmod 600 ({})", .secret.path.display(), .secret.key)]
+    Loose { secret: Secret, mode: u32 },
 }
 
 /// Cheap to clone.
@@ -37,37 +54,38 @@ pub struct Security {
 }
 
 impl Security {
-    /// Loads what the configuration asks for, and refuses to stand open to the world.
-    pub fn load(config: &ServerConfig) -> Result<Self, SecurityError> {
-        let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
-        let tokens = config.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
-        let security = Self { tls, tokens };
-        if let Listen::Tcp(address) = &config.listen {
-            security.check("server.listen", *address, config)?;
+    /// Loads what the configuration asks for, and refuses to stand open to the world or to its workers. Tells what is risky
+    /// nonetheless. `launcher` is our own binary.
+    pub fn load(config: &Config, launcher: &Path) -> Result<(Self, Vec<Risk>), SecurityError> {
+        let (security, mut risks) = Self::open(&config.server)?;
+        secrets::keep(&config.server, &config.kinds, launcher)?;
+        for secret in secrets::of(&config.server) {
+            risks.extend(secrets::loose_mode(&secret).map(|mode| Risk::Loose { secret, mode }));
         }
-        if let Some(address) = config.http {
-            security.check("server.http", address, config)?;
-        }
-        Ok(security)
+        Ok((security, risks))
     }
 
-    fn check(&self, key: &'static str, address: SocketAddr, config: &ServerConfig) -> Result<(), SecurityError> {
-        if address.ip().is_loopback() {
-            return Ok(());
-        }
-        let encrypted = self.tls.is_some() && (key == "server.listen" || config.http_tls);
-        match (encrypted, self.tokens.is_some()) {
-            (false, false) if !config.allow_insecure => Err(SecurityError::Exposed { key, address }),
-            (false, false) => {
-                warn!(%address, "{key} is open to other machines without TLS or tokens (server.allow_insecure)");
-                Ok(())
+    fn open(config: &ServerConfig) -> Result<(Self, Vec<Risk>), SecurityError> {
+        let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
+        let tokens = config.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
+        let listen = match &config.listen {
+            Listen::Tcp(address) => Some(("server.listen", *address, tls.is_some())),
+            Listen::Unix(_) => None,
+        };
+        let http = config.http.map(|address| ("server.http", address, tls.is_some() && config.http_tls));
+        let mut risks = Vec::new();
+        for (key, address, encrypted) in listen.into_iter().chain(http) {
+            if encrypted || address.ip().is_loopback() {
+                continue;
             }
-            (false, true) => {
-                warn!(%address, "{key} is open to other machines without TLS: tokens can be read on the way");
-                Ok(())
-            }
-            (true, _) => Ok(()),
+            risks.push(match &tokens {
+                None if !config.allow_insecure => return Err(SecurityError::Exposed { key, address }),
+                None => Risk::Open { key, address },
+                Some(_) if tls.is_some() => Risk::Overheard { key, address, remedy: "server.http_tls = true" },
+                Some(_) => Risk::Overheard { key, address, remedy: "server.tls_cert and server.tls_key" },
+            });
         }
+        Ok((Self { tls, tokens }, risks))
     }
 
     /// Reads the files again. What cannot be used is told, and what was in force stays in force.

@@ -90,7 +90,10 @@ pub struct Server {
 impl Server {
     /// Binds the sockets and builds the parts. `launcher` is our own binary, `reloader` reads the configuration again.
     pub async fn bind(config: Config, launcher: PathBuf, reloader: Option<Reloader>) -> Result<Self, ServerError> {
-        let security = Security::load(&config.server)?;
+        let (security, risks) = Security::load(&config, &launcher)?;
+        for risk in risks {
+            warn!("{risk}");
+        }
         let (grpc, grpc_address) = listen(&config.server.listen).await?;
         let (http, http_address) = match config.server.http {
             Some(address) => listen_http(address).map(|(listener, address)| (Some(listener), Some(address)))?,

@@ -9,8 +9,9 @@ use tracing::debug;
 use crate::system;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Memory that is in use cannot be given back, so each try in vain doubles the time to the next one, up to this.
-const LONGEST: Duration = Duration::from_mins(5);
+/// Memory that is in use cannot be given back, so each try in vain doubles the time to the next one, up to this; so it may
+/// also take this long after a flood that has lasted.
+const LONGEST: Duration = Duration::from_mins(1);
 /// Less is not worth the trouble.
 const WORTH_IT: u64 = 24 << 20;
 

@@ -101,6 +101,8 @@ pub enum Secured {
     Plain(TcpStream),
     Handshake(Box<Accept<TcpStream>>),
     Tls(Box<TlsStream<TcpStream>>),
+    /// The handshake has failed, which was told to whoever read or wrote.
+    Failed,
 }
 
 impl fmt::Debug for Secured {
@@ -109,6 +111,7 @@ impl fmt::Debug for Secured {
             Self::Plain(_) => "Plain",
             Self::Handshake(_) => "Handshake",
             Self::Tls(_) => "Tls",
+            Self::Failed => "Failed",
         })
     }
 }
@@ -124,8 +127,10 @@ impl Secured {
 
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(handshake) = self {
-            let stream = ready!(Pin::new(&mut **handshake).poll(context))?;
-            *self = Self::Tls(Box::new(stream));
+            let ended = ready!(Pin::new(&mut **handshake).poll(context));
+            // A handshake that has ended must not be polled again, though the stream may be.
+            *self = Self::Failed;
+            *self = Self::Tls(Box::new(ended?));
         }
         Poll::Ready(Ok(()))
     }
@@ -143,6 +148,7 @@ macro_rules! on_stream {
                 $operation
             }
             Secured::Handshake(_) => Poll::Pending,
+            Secured::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }};
 }

@@ -3,7 +3,9 @@
 mod admin;
 mod credentials;
 mod endpoint;
+mod glance;
 mod load;
+mod tls;
 
 use std::{error::Error, fmt, future::Future, time::Duration};
 
@@ -26,6 +28,7 @@ use credentials::Bearer;
 pub use credentials::Credentials;
 pub use endpoint::{BadEndpoint, DEFAULT_ENDPOINT, Endpoint};
 pub use load::{Caller, Failed, Heard};
+pub use tls::TlsTrouble;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For a whole unary call, and for the first answer of a streaming one; a stream itself may take as long as its query.
@@ -42,6 +45,9 @@ pub enum ClientError {
     /// There is no connection.
     #[error("cannot reach remuda at {endpoint}: {message}")]
     Unreachable { endpoint: String, message: String },
+    /// There is a server, but no understanding about TLS.
+    #[error("cannot talk to remuda at {endpoint}: {message}")]
+    Tls { endpoint: String, message: String, trouble: TlsTrouble },
     /// There was a connection, and then no answer.
     #[error("lost the connection to remuda at {endpoint}: {message}")]
     Lost { endpoint: String, message: String },
@@ -106,9 +112,9 @@ enum Source {
 
 impl Client {
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, ClientError> {
-        let unreachable = |error: transport::Error| ClientError::Unreachable {
-            endpoint: endpoint.to_string(),
-            message: root_cause(&error),
+        let unreachable = |error: transport::Error| {
+            let told = |endpoint, message| ClientError::Unreachable { endpoint, message };
+            broken(endpoint, &error, told)
         };
         let mut channel = transport::Endpoint::from_shared(endpoint.as_uri().to_owned()).map_err(unreachable)?;
         if endpoint.is_tls() {
@@ -137,7 +143,11 @@ impl Client {
     ) -> Result<(proto::SubmitResponse, EventStream), ClientError> {
         let mut stream = self.answer(self.pool().execute(request)).await?;
         let first = timeout(CALL_TIMEOUT, stream.message()).await.map_err(|_| self.silent())?;
-        match first.map_err(|status| failed(&self.endpoint, &status))?.and_then(|first| first.body) {
+        let first = match first {
+            Ok(first) => first,
+            Err(status) => return Err(tls::explain(&self.endpoint, failed(&self.endpoint, &status)).await),
+        };
+        match first.and_then(|first| first.body) {
             Some(execute_response::Body::Accepted(accepted)) => Ok((accepted, self.events(Source::Execute(stream)))),
             _ => Err(self.lost("it did not say that it accepted the query")),
         }
@@ -172,7 +182,7 @@ impl Client {
     async fn answer<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, ClientError> {
         match timeout(CALL_TIMEOUT, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(failed(&self.endpoint, &status)),
+            Ok(Err(status)) => Err(tls::explain(&self.endpoint, failed(&self.endpoint, &status)).await),
             Err(_) => Err(self.silent()),
         }
     }
@@ -231,16 +241,29 @@ pub fn is_final(event: &Event) -> bool {
 
 /// A status that came over the wire has no source; one that has was made here, of a broken connection.
 fn failed(endpoint: &Endpoint, status: &Status) -> ClientError {
-    let endpoint = endpoint.to_string();
     if let Some(error) = status.source() {
-        return ClientError::Lost { endpoint, message: root_cause(error) };
+        return broken(endpoint, error, |endpoint, message| ClientError::Lost { endpoint, message });
     }
+    let endpoint = endpoint.to_string();
     // This is how tonic puts it that there was an answer, but not from a gRPC server.
     if status.message().starts_with("grpc-status header missing") {
         let message = "what listens there does not speak gRPC (is it the HTTP port?)".to_owned();
         return ClientError::Unreachable { endpoint, message };
     }
     ClientError::Refused(Box::new(Refusal::from(status)))
+}
+
+/// A connection that was not made, or not kept; TLS may be why.
+fn broken(
+    endpoint: &Endpoint,
+    error: &(dyn Error + 'static),
+    otherwise: impl FnOnce(String, String) -> ClientError,
+) -> ClientError {
+    let (message, endpoint) = (root_cause(error), endpoint.to_string());
+    match TlsTrouble::told_by(&message) {
+        Some(trouble) => ClientError::Tls { endpoint, message, trouble },
+        None => otherwise(endpoint, message),
+    }
 }
 
 /// The innermost error, which is the one that says what happened, as the end of a sentence.

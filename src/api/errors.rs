@@ -48,6 +48,15 @@ pub(super) fn invalid(field: &str, description: impl Into<String>) -> Status {
     violations.check().expect_err("one violation was added")
 }
 
+/// A request that is longer than it may be.
+pub(super) fn too_large(length: usize, limit: usize) -> Status {
+    let message = format!(
+        "the message has {length} bytes; at most {limit} are allowed (server.max_message_bytes): send less, or pass a \
+         reference to where it is"
+    );
+    status(Code::OutOfRange, &message, info("MESSAGE_TOO_LARGE", [("limit", limit.to_string())]))
+}
+
 pub(super) fn refused(error: &RequestError) -> Status {
     let message = error.to_string();
     match error {

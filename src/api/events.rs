@@ -1,13 +1,14 @@
-//! A query's event log as a stream: one cursor, read in batches, given out one by one.
+//! A query's event log as a response: one cursor, read in batches, each batch written in one go.
 
 use std::{
+    collections::VecDeque,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
-    vec,
+    task::{Context, Poll},
 };
 
-use tokio_stream::Stream;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
 use tonic::Status;
 
 use crate::{
@@ -16,24 +17,110 @@ use crate::{
 };
 
 use super::{
-    convert, errors,
-    proto::{ExecuteResponse, SubmitResponse, execute_response::Body},
+    errors,
+    grpc::{self, trailers},
+    proto::{ExecuteResponse, SubmitResponse, execute_response},
+    wire::{Envelope, put_event},
 };
+
+/// With this much ready to be sent, no more is read.
+const ENOUGH: usize = 64 * 1024;
+/// A text of at least this length is not copied, but sent from where it is.
+const LARGE: usize = 16 * 1024;
 
 type Batch = Result<Vec<Event>, Unavailable>;
 type Reading = Pin<Box<dyn Future<Output = (Box<dyn EventReader>, Batch)> + Send>>;
 
 /// Ends after the query's final event.
 pub(super) struct Events {
-    batch: vec::IntoIter<Event>,
-    reading: Option<Reading>,
+    envelope: Envelope,
+    stage: Stage,
+    /// What can be sent, in this order, and then what is in `out`.
+    ready: VecDeque<Bytes>,
+    ready_bytes: usize,
+    out: BytesMut,
+    /// What the call ends with, if not OK.
+    ending: Option<Status>,
+}
+
+enum Stage {
+    Reading(Reading),
+    /// Everything was read; the trailers are still to be sent.
+    Read,
+    Over,
 }
 
 impl Events {
-    pub(super) fn new(reader: Box<dyn EventReader>) -> Self {
-        Self { batch: Vec::new().into_iter(), reading: Some(read(reader)) }
+    /// What `StreamResults` answers: each event. That a query ended badly is no error here.
+    pub(super) fn stream(reader: Box<dyn EventReader>) -> Self {
+        Self::new(Envelope::Stream, reader)
+    }
+
+    /// What Execute answers: what was accepted, each event, and the status that says how the query ended.
+    pub(super) fn execution(accepted: SubmitResponse, reader: Box<dyn EventReader>) -> Self {
+        let mut events = Self::new(Envelope::Execute, reader);
+        grpc::put(&mut events.out, &ExecuteResponse { body: Some(execute_response::Body::Accepted(accepted)) });
+        events
+    }
+
+    fn new(envelope: Envelope, reader: Box<dyn EventReader>) -> Self {
+        Self {
+            envelope,
+            stage: Stage::Reading(read(reader)),
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            out: BytesMut::new(),
+            ending: None,
+        }
+    }
+
+    /// Takes what the cursor has come to.
+    fn take(&mut self, reader: Box<dyn EventReader>, batch: Batch) {
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.ending = Some(errors::unavailable(&error));
+                self.stage = Stage::Read;
+                return;
+            }
+        };
+        self.stage = if batch.is_empty() { Stage::Read } else { Stage::Reading(read(reader)) };
+        let texts: usize = batch.iter().map(|event| event.body.weight()).filter(|weight| *weight < LARGE).sum();
+        self.out.reserve(texts + batch.len() * OVERHEAD);
+        for event in batch {
+            if let (Envelope::Execute, EventBody::Ended(outcome)) = (self.envelope, &event.body) {
+                self.ending = errors::ending(outcome);
+            }
+            if matches!(event.body, EventBody::Ended(_)) {
+                self.stage = Stage::Read;
+            }
+            let text = put_event(&mut self.out, self.envelope, event, LARGE);
+            if let Some(text) = text {
+                self.push_out();
+                self.ready_bytes += text.len();
+                self.ready.push_back(text);
+            }
+        }
+    }
+
+    fn push_out(&mut self) {
+        let bytes = self.out.split().freeze();
+        self.ready_bytes += bytes.len();
+        self.ready.push_back(bytes);
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
+        if self.ready.is_empty() && !self.out.is_empty() {
+            return Some(std::mem::take(&mut self.out).freeze());
+        }
+        let piece = self.ready.pop_front()?;
+        self.ready_bytes -= piece.len();
+        Some(piece)
     }
 }
+
+/// What an event takes beside its text, mostly less.
+const OVERHEAD: usize = 48;
 
 fn read(mut reader: Box<dyn EventReader>) -> Reading {
     Box::pin(async move {
@@ -42,58 +129,31 @@ fn read(mut reader: Box<dyn EventReader>) -> Reading {
     })
 }
 
-impl Stream for Events {
-    type Item = Result<Event, Status>;
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Status;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Some(event) = self.batch.next() {
-                return Poll::Ready(Some(Ok(event)));
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        while this.ready_bytes + this.out.len() < ENOUGH {
+            let Stage::Reading(reading) = &mut this.stage else { break };
+            let Poll::Ready((reader, batch)) = reading.as_mut().poll(context) else { break };
+            this.take(reader, batch);
+        }
+        if let Some(piece) = this.next_piece() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match this.stage {
+            Stage::Reading(_) => Poll::Pending,
+            Stage::Read => {
+                this.stage = Stage::Over;
+                Poll::Ready(Some(Ok(Frame::trailers(trailers(this.ending.as_ref())))))
             }
-            let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
-            let (reader, batch) = ready!(reading.as_mut().poll(context));
-            let batch = match batch {
-                Ok(batch) => batch,
-                Err(error) => {
-                    self.reading = None;
-                    return Poll::Ready(Some(Err(errors::unavailable(&error))));
-                }
-            };
-            self.reading = (!batch.is_empty()).then(|| read(reader));
-            self.batch = batch.into_iter();
+            Stage::Over => Poll::Ready(None),
         }
     }
-}
 
-/// What Execute answers: what was accepted, each event, and the status that says how the query ended.
-pub(super) struct Execution {
-    accepted: Option<SubmitResponse>,
-    events: Events,
-    ending: Option<Status>,
-}
-
-impl Execution {
-    pub(super) fn new(accepted: SubmitResponse, reader: Box<dyn EventReader>) -> Self {
-        Self { accepted: Some(accepted), events: Events::new(reader), ending: None }
-    }
-}
-
-impl Stream for Execution {
-    type Item = Result<ExecuteResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let respond = |body| Poll::Ready(Some(Ok(ExecuteResponse { body: Some(body) })));
-        if let Some(accepted) = self.accepted.take() {
-            return respond(Body::Accepted(accepted));
-        }
-        let event = match ready!(Pin::new(&mut self.events).poll_next(context)) {
-            Some(Ok(event)) => event,
-            Some(Err(status)) => return Poll::Ready(Some(Err(status))),
-            None => return Poll::Ready(self.ending.take().map(Err)),
-        };
-        if let EventBody::Ended(outcome) = &event.body {
-            self.ending = errors::ending(outcome);
-        }
-        respond(Body::Event(convert::event(event)))
+    fn is_end_stream(&self) -> bool {
+        matches!(self.stage, Stage::Over)
     }
 }

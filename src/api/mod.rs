@@ -9,12 +9,14 @@ mod convert;
 mod errors;
 mod events;
 mod floor;
+mod grpc;
 mod health;
 mod incoming;
 mod layer;
 mod pool_admin;
 mod pool_events;
 mod request;
+mod wire;
 mod worker_pool;
 
 use std::sync::Arc;
@@ -37,8 +39,8 @@ use health::HealthService;
 use incoming::Incoming;
 use layer::ObserveLayer;
 use pool_admin::PoolAdminService;
-use proto::{pool_admin_server::PoolAdminServer, worker_pool_server::WorkerPoolServer};
-use worker_pool::WorkerPoolService;
+use proto::pool_admin_server::PoolAdminServer;
+use worker_pool::{WorkerPoolLayer, WorkerPoolService};
 
 /// What an event may take beyond the line that it came from: names, numbers, a certificate.
 const EVENT_OVERHEAD: u64 = 64 * 1024;
@@ -75,26 +77,33 @@ pub async fn serve(
         .layer(ObserveLayer::new(&metrics, &methods()))
         .layer(AccessLayer::new(security.tokens.clone()))
         .layer(ArrivalLayer { limit: limits.request_timeout })
+        .layer(WorkerPoolLayer(worker_pool(&pool, config)))
         .add_routes(routes(&pool, config, &closing))
         .serve_with_incoming_shutdown(incoming, closing.cancelled())
         .await?;
     Ok(())
 }
 
+fn max_message_bytes(config: &Config) -> usize {
+    usize::try_from(config.server.max_message_bytes).unwrap_or(usize::MAX)
+}
+
+fn worker_pool(pool: &Pool, config: &Config) -> Arc<WorkerPoolService> {
+    Arc::new(WorkerPoolService { pool: pool.clone(), max_message_bytes: max_message_bytes(config) })
+}
+
+/// Every service but the one that queries come by.
 fn routes(pool: &Pool, config: &Config, closing: &CancellationToken) -> Routes {
-    let receive = usize::try_from(config.server.max_message_bytes).unwrap_or(usize::MAX);
+    let receive = max_message_bytes(config);
     let longest_line = config.kinds.iter().map(|kind| kind.max_line_bytes).max().unwrap_or_default();
     let send = longest_line.max(config.server.max_message_bytes).saturating_add(EVENT_OVERHEAD);
     let send = usize::try_from(send).unwrap_or(usize::MAX);
-    let worker_pool = WorkerPoolServer::new(WorkerPoolService { pool: pool.clone() })
-        .max_decoding_message_size(receive)
-        .max_encoding_message_size(send);
     let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() })
         .max_decoding_message_size(receive)
         .max_encoding_message_size(send);
     let health = HealthServer::new(HealthService { pool: pool.clone(), closing: closing.clone() })
         .max_decoding_message_size(receive);
-    let mut routes = Routes::new(worker_pool).add_service(pool_admin).add_service(health);
+    let mut routes = Routes::new(pool_admin).add_service(health);
     // Both versions of reflection: older clients know only the first.
     routes = routes.add_service(reflection().build_v1alpha().expect("the built-in descriptors are valid"));
     routes.add_service(reflection().build_v1().expect("the built-in descriptors are valid"))

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tonic::{Status, metadata::MetadataMap};
+use http::HeaderMap;
+use tonic::Status;
 
 use crate::{
     config::Recovery,
@@ -163,8 +164,8 @@ pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Resu
 }
 
 /// What is left of the deadline that the client set on the call.
-pub(super) fn deadline(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(digits, unit)| {
         let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
@@ -345,9 +346,9 @@ mod tests {
     #[test]
     fn reads_every_unit_of_a_grpc_deadline() {
         let read = |text: &str| {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            deadline(&metadata)
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            deadline(&headers)
         };
         assert_eq!(read("2H").unwrap(), Some(Duration::from_hours(2)));
         assert_eq!(read("3M").unwrap(), Some(Duration::from_mins(3)));

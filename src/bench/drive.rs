@@ -21,8 +21,8 @@ use super::{
     tally::{Round, Tally},
 };
 use crate::api::{
-    client::{Caller, Client, ClientError, Endpoint, Failed, Heard},
-    proto::{ExecuteRequest, Query, SubmitRequest},
+    client::{Caller, Client, ClientError, Endpoint},
+    proto::Query,
 };
 
 /// After a failure: a server that is gone would else be asked a million times.
@@ -67,7 +67,7 @@ pub(super) struct Target {
 
 /// What the loops of a round share.
 struct Shared {
-    load: Load,
+    timeout: Duration,
     until: Option<Instant>,
     /// Queries yet to be begun.
     left: AtomicU64,
@@ -98,7 +98,7 @@ impl Target {
             Extent::Count(count) => (None, count),
         };
         let shared = Arc::new(Shared {
-            load: load.clone(),
+            timeout: load.timeout,
             until,
             left: AtomicU64::new(left),
             stopped: AtomicBool::new(false),
@@ -107,7 +107,12 @@ impl Target {
         let tallies: Vec<_> = self.connections.iter().map(|_| Arc::new(Mutex::new(Tally::new()))).collect();
         let mut loops = JoinSet::new();
         for (connection, tally) in self.connections.iter().zip(&tallies).cycle().take(load.concurrency) {
-            loops.spawn(shared.clone().run(connection.caller(), tally.clone()));
+            let query = load.query.clone();
+            let caller = match load.call {
+                Call::Execute => connection.executing(query),
+                Call::Submit => connection.submitting(query),
+            };
+            loops.spawn(shared.clone().run(caller, tally.clone()));
         }
         finish(&mut loops, &shared, stop).await;
         let took = begun.elapsed();
@@ -133,7 +138,7 @@ async fn finish(loops: &mut JoinSet<()>, shared: &Shared, stop: &CancellationTok
 impl Shared {
     async fn run(self: Arc<Self>, mut caller: Caller, tally: Arc<Mutex<Tally>>) {
         while let Some(begun) = self.next() {
-            match timeout(self.load.timeout, self.call(&mut caller)).await {
+            match timeout(self.timeout, caller.call()).await {
                 Ok(Ok(heard)) => {
                     let first = heard.first_message.map(|at| at - begun);
                     tally.lock().completed(heard.messages, begun.elapsed(), first);
@@ -156,13 +161,5 @@ impl Shared {
         }
         let take = |left: u64| left.checked_sub(1);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| now)
-    }
-
-    async fn call(&self, caller: &mut Caller) -> Result<Heard, Failed> {
-        let (query_id, query) = (String::new(), Some(self.load.query.clone()));
-        match self.load.call {
-            Call::Execute => caller.execute(ExecuteRequest { query_id, query }).await,
-            Call::Submit => caller.submit(SubmitRequest { query_id, query }).await,
-        }
     }
 }

@@ -96,3 +96,32 @@ pub(super) fn kill_worker(pid: u32, worker_id: u64) -> io::Result<Kill> {
         sent => sent.map(|()| Kill::Killed).map_err(io::Error::from),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_worker_is_killed() {
+        let own = std::process::id();
+        assert!(!is_worker(own, 1));
+        assert_eq!(kill_worker(own, 1).unwrap(), Kill::Stranger);
+        assert_eq!(kill_worker(0, 1).unwrap(), Kill::Gone);
+        let mut ended = Command::new("true").spawn().unwrap();
+        let pid = ended.id();
+        ended.wait().unwrap();
+        assert_eq!(kill_worker(pid, 1).unwrap(), Kill::Gone);
+    }
+
+    #[test]
+    fn worker_is_known_by_its_number() {
+        let mut worker = Command::new("sleep").arg("600").env("REMUDA_WORKER_ID", "7").spawn().unwrap();
+        // Until it has become that program, its environment is ours.
+        while !is_worker(worker.id(), 7) {
+            std::thread::yield_now();
+        }
+        assert_eq!(kill_worker(worker.id(), 77).unwrap(), Kill::Stranger);
+        assert_eq!(kill_worker(worker.id(), 7).unwrap(), Kill::Killed);
+        assert!(!worker.wait().unwrap().success());
+    }
+}

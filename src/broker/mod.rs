@@ -68,9 +68,6 @@ pub trait Broker: Send + Sync + fmt::Debug {
     /// A lane (or, with `None`, all lanes) that the worker holds is open to everyone again.
     fn let_go(&self, kind: &str, worker: WorkerId, lane: Option<&str>);
 
-    /// No lane of a kind is held any more, by whomever it was.
-    fn let_go_all(&self, kind: &str);
-
     /// Who holds a lane.
     fn holder(&self, kind: &str, lane: &str) -> Option<WorkerId>;
 

@@ -11,24 +11,31 @@ use super::{
     output, words,
 };
 use crate::{
-    config::{self, Config, Listen, Overrides, Source},
+    config::{self, Config, Listen, Overrides, ServerConfig, Source},
     pool::Reloader,
+    secrets,
+    security::Security,
 };
 
 /// Taken from the working directory if nothing else is said.
 const USUAL_FILE: &str = "remuda.toml";
+/// By this name our own binary is found even after the file was replaced or removed.
+pub(super) const OWN_BINARY: &str = "/proc/self/exe";
 
 fn file(place: ConfigPlace) -> Option<PathBuf> {
     let usual = || Path::new(USUAL_FILE).exists().then(|| PathBuf::from(USUAL_FILE));
     place.config.or_else(usual)
 }
 
-/// Reads the file that `serve` was started with again, if there was one.
-pub(super) fn reloader(place: ConfigPlace, overrides: Overrides) -> Option<Reloader> {
+/// Reads the file that `serve` was started with again, if there was one. Kinds whose workers could get at the secrets that
+/// the server was started with are a mistake too.
+pub(super) fn reloader(place: ConfigPlace, overrides: Overrides, server: ServerConfig) -> Option<Reloader> {
     let file = file(place)?;
     Some(Reloader::new(move || {
         let loaded = Config::load(Source::File(file.clone()), config::environment(), &overrides);
-        loaded.map_err(|mistakes| mistakes.to_string())
+        let loaded = loaded.map_err(|mistakes| mistakes.to_string())?;
+        let kept = secrets::keep(&server, &loaded.kinds, Path::new(OWN_BINARY));
+        kept.map(|()| loaded).map_err(|error| error.to_string())
     }))
 }
 
@@ -43,9 +50,14 @@ pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config,
     Ok((Config::load(source, config::environment(), overrides)?, origin))
 }
 
+/// Says of a file what `serve` would say of it, and of the files that protect the server.
 pub(super) fn check(file: PathBuf) -> Result<Exit, Failure> {
     let name = file.display().to_string();
     let config = Config::load(Source::File(file), config::environment(), &Overrides::default())?;
+    let (_, risks) = Security::load(&config, Path::new(OWN_BINARY)).map_err(Failure::system)?;
+    for risk in risks {
+        output::warning(&risk.to_string());
+    }
     output::text(&format!("{name}: no mistakes; {}\n", summary(&config)))?;
     Ok(Exit::Done)
 }

@@ -5,7 +5,7 @@ use std::{error::Error, io, process::ExitCode};
 use thiserror::Error;
 
 use crate::{
-    api::client::{ClientError, Code},
+    api::client::{ClientError, Code, TlsTrouble},
     config::ConfigErrors,
 };
 
@@ -61,10 +61,29 @@ pub(super) enum Failure {
 fn advice(error: &ClientError) -> &'static str {
     match error {
         ClientError::Unreachable { .. } => "; is it running? start it with: remuda serve",
+        ClientError::Tls { trouble, .. } => tls_advice(*trouble),
         ClientError::Refused(refusal) if refusal.code == Code::Unauthenticated => {
             "; give the file that holds it: --token-file or REMUDA_TOKEN_FILE"
         }
         ClientError::Lost { .. } | ClientError::Refused(_) => "",
+    }
+}
+
+fn tls_advice(trouble: TlsTrouble) -> &'static str {
+    match trouble {
+        TlsTrouble::OnlyServer => {
+            "; it seems to speak TLS: write its address with https://, and name the authority of its certificate \
+             (--tls-ca or REMUDA_TLS_CA)"
+        }
+        TlsTrouble::OnlyClient => "; it seems not to speak TLS: write its address with http://",
+        TlsTrouble::UnknownServer => {
+            "; name the authority of its certificate (--tls-ca or REMUDA_TLS_CA), and the name in it if the address has \
+             another (--tls-name or REMUDA_TLS_NAME)"
+        }
+        TlsTrouble::RefusedClient => {
+            "; if it asks for a certificate, show one that it accepts (--tls-cert and --tls-key, or REMUDA_TLS_CERT and \
+             REMUDA_TLS_KEY)"
+        }
     }
 }
 
@@ -89,7 +108,7 @@ impl Failure {
 
 fn after_call(error: &ClientError) -> Exit {
     match error {
-        ClientError::Unreachable { .. } | ClientError::Lost { .. } => Exit::Unreachable,
+        ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Lost { .. } => Exit::Unreachable,
         ClientError::Refused(refusal) if matches!(refusal.code, Code::InvalidArgument | Code::OutOfRange) => {
             Exit::Usage
         }
@@ -104,6 +123,6 @@ fn after_submit(error: &ClientError) -> Exit {
             Code::Cancelled => Exit::Cancelled,
             _ => after_call(error),
         },
-        ClientError::Unreachable { .. } | ClientError::Lost { .. } => after_call(error),
+        ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Lost { .. } => after_call(error),
     }
 }

@@ -302,12 +302,13 @@ Examples:
 Exit codes: 0 stopped, 1 cannot listen there, 2 usage.";
 
 pub(super) const CONFIG_CHECK: &str = "\
-Checks what serve --config FILE would use, with the REMUDA__ variables that are set.
+Checks what serve --config FILE would use, with the REMUDA__ variables that are set. Certificates and tokens are read as
+serve would read them, so run it as the same user. Warns of what serve would warn of.
 
 Examples:
   remuda config check remuda.toml
 
-Exit codes: 0 no mistake, 2 mistakes, each told with its place.";
+Exit codes: 0 no mistake, 1 serve would refuse to start, 2 mistakes, each told with its place.";
 
 pub(super) const CONFIG_SHOW: &str = "\
 The output is a configuration file again. It holds the workers' variables in full, secrets and all.

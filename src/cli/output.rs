@@ -38,6 +38,11 @@ pub(super) fn note(words: &str) {
     say(BOLD, "note", words);
 }
 
+/// Says what may go wrong.
+pub(super) fn warning(words: &str) {
+    say(BUSY.bold(), "warning", words);
+}
+
 /// Says what went wrong.
 pub(super) fn error(words: &str) {
     say(BAD.bold(), "error", words);

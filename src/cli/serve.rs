@@ -38,7 +38,7 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Failure::system)?;
     let overrides = Overrides { listen: args.listen, http: args.http };
     let (config, origin) = config::load(args.place.clone(), &overrides)?;
-    let reloader = config::reloader(args.place, overrides);
+    let reloader = config::reloader(args.place, overrides, config.server.clone());
     let usual = if io::stderr().is_terminal() { LogFormat::Human } else { LogFormat::Json };
     let format = args.log_format.unwrap_or(usual);
     let _log = start_log(&args.log, format)?;
@@ -54,10 +54,11 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
 
 async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
+    let doors = Doors::of(&config.server);
     let own = own_binary().map_err(Failure::system)?;
     let launcher = format!("/proc/self/fd/{}", own.as_raw_fd()).into();
     let server = Server::bind(config, launcher, reloader).await.map_err(Failure::system)?;
-    let greeting = Greeting { program: &program(), origin, kinds: &kinds, addresses: server.addresses() };
+    let greeting = Greeting { program: &program(), origin, kinds: &kinds, addresses: server.addresses(), doors };
     match format {
         LogFormat::Human => output::words(&greeting.text()),
         LogFormat::Json => {
@@ -123,6 +124,28 @@ struct Greeting<'a> {
     origin: &'a str,
     kinds: &'a [String],
     addresses: &'a Addresses,
+    doors: Doors,
+}
+
+/// What it takes to be let in.
+#[derive(Debug, Clone)]
+struct Doors {
+    tls: bool,
+    http_tls: bool,
+    /// What a client's command needs beside the endpoint; what is in capitals only the user knows.
+    options: Vec<&'static str>,
+}
+
+impl Doors {
+    fn of(config: &ServerConfig) -> Self {
+        let mut options = Vec::new();
+        if let Some(tls) = &config.tls {
+            options.extend(["--tls-ca FILE", "--tls-name NAME"]);
+            options.extend(tls.client_ca.iter().map(|_| "--tls-cert FILE --tls-key FILE"));
+        }
+        options.extend(config.tokens.iter().map(|_| "--token-file FILE"));
+        Self { tls: config.tls.is_some(), http_tls: config.tls.is_some() && config.http_tls, options }
+    }
 }
 
 impl Greeting<'_> {
@@ -136,7 +159,8 @@ impl Greeting<'_> {
             self.addresses.grpc
         );
         if let Some(http) = self.addresses.http {
-            let _ = writeln!(text, "  HTTP  http://{http}/metrics, /livez, /readyz");
+            let scheme = if self.doors.http_tls { "https" } else { "http" };
+            let _ = writeln!(text, "  HTTP  {scheme}://{http}/metrics, /livez, /readyz");
         }
         let _ = write!(text, "Next, in another terminal:\n  {}\n", self.next());
         text
@@ -145,12 +169,18 @@ impl Greeting<'_> {
     /// A command that shows that it works. What payload a user's own worker wants, only the user knows.
     fn next(&self) -> String {
         let remuda = self.program;
-        let usual = DEFAULT_ENDPOINT.strip_prefix("http://") == Some(&self.addresses.grpc);
-        let endpoint = if usual { String::new() } else { format!("--endpoint {} ", self.addresses.grpc) };
+        let grpc = &self.addresses.grpc;
+        let usual = DEFAULT_ENDPOINT.strip_prefix("http://") == Some(grpc);
+        let endpoint = match self.doors.tls && !grpc.starts_with("unix:") {
+            true => format!("--endpoint https://{grpc} "),
+            false if usual => String::new(),
+            false => format!("--endpoint {grpc} "),
+        };
+        let options: String = self.doors.options.iter().flat_map(|option| [option, " "]).collect();
         if self.kinds == ["echo"] {
-            format!("{remuda} {endpoint}run '{{\"hello\":\"world\"}}'")
+            format!("{remuda} {endpoint}{options}run '{{\"hello\":\"world\"}}'")
         } else {
-            format!("{remuda} {endpoint}health")
+            format!("{remuda} {endpoint}{options}health")
         }
     }
 }
@@ -158,13 +188,34 @@ impl Greeting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Source;
+
+    /// With these lines in `[server]`.
+    fn greeting<'a>(origin: &'a str, kinds: &'a [String], addresses: &'a Addresses, server: &str) -> Greeting<'a> {
+        let text = format!("[server]\n{server}\n[kinds.k]\ncommand = [\"x\"]\n");
+        let source = Source::Text { name: "t.toml".to_owned(), text, base_dir: "/".into() };
+        let config = Config::load(source, [], &Overrides::default()).unwrap();
+        Greeting { program: "remuda", origin, kinds, addresses, doors: Doors::of(&config.server) }
+    }
+
+    #[test]
+    fn greeting_names_what_a_protected_server_asks_for() {
+        let addresses = Addresses { grpc: "127.0.0.1:50051".to_owned(), http: Some("127.0.0.1:9090".parse().unwrap()) };
+        let kinds = ["embed".to_owned()];
+        let with = |server| greeting("remuda.toml", &kinds, &addresses, server);
+        assert_eq!(with("tokens = \"t\"").next(), "remuda --token-file FILE health");
+        let all = with("tls_cert = \"c\"\ntls_key = \"k\"\ntls_client_ca = \"a\"\ntokens = \"t\"");
+        let options = "--endpoint https://127.0.0.1:50051 --tls-ca FILE --tls-name NAME --tls-cert FILE --tls-key FILE \
+                       --token-file FILE";
+        assert_eq!(all.next(), format!("remuda {options} health"));
+        assert!(all.text().contains("  HTTP  https://127.0.0.1:9090/metrics"), "{}", all.text());
+    }
 
     #[test]
     fn greeting_says_what_to_type_next() {
         let addresses = Addresses { grpc: "127.0.0.1:50051".to_owned(), http: Some("127.0.0.1:9090".parse().unwrap()) };
         let kinds = ["echo".to_owned()];
-        let text =
-            Greeting { program: "remuda", origin: "built-in defaults", kinds: &kinds, addresses: &addresses }.text();
+        let text = greeting("built-in defaults", &kinds, &addresses, "").text();
         assert!(
             text.contains("serves 1 kind of worker (echo) from built-in defaults\n  gRPC  127.0.0.1:50051\n"),
             "{text}"
@@ -176,7 +227,7 @@ mod tests {
     fn greeting_names_an_endpoint_that_is_not_the_usual_one() {
         let addresses = Addresses { grpc: "unix:/run/remuda.sock".to_owned(), http: None };
         let kinds = ["embed".to_owned(), "chat".to_owned()];
-        let greeting = Greeting { program: "remuda", origin: "remuda.toml", kinds: &kinds, addresses: &addresses };
+        let greeting = greeting("remuda.toml", &kinds, &addresses, "");
         assert_eq!(greeting.next(), "remuda --endpoint unix:/run/remuda.sock health");
         assert!(greeting.text().contains("serves 2 kinds of worker (embed, chat) from remuda.toml"));
     }

@@ -45,7 +45,7 @@ impl Reading {
     fn cut_off(self, error: ClientError) -> Failure {
         match error {
             ClientError::Refused(_) => Failure::Call(error),
-            ClientError::Unreachable { .. } | ClientError::Lost { .. } => {
+            ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Lost { .. } => {
                 Failure::CutOff { error, query_id: self.query_id, next: self.next }
             }
         }

@@ -36,6 +36,7 @@ pub struct ServerConfig {
     /// `None` when switched off.
     pub tls: Option<TlsFiles>,
     pub tokens: Option<PathBuf>,
+    pub workers_may_read_secrets: bool,
     pub allow_insecure: bool,
     pub http_tls: bool,
     pub http_open_paths: Vec<String>,

@@ -102,6 +102,7 @@ fn server(mut section: SectionReader<'_>, input: &Input<'_>) -> ServerConfig {
         http: http.value,
         tls: doors::tls(&mut section, input),
         tokens: section.read_optional(&keys::TOKENS, path(input.base)).value,
+        workers_may_read_secrets: section.read(&keys::WORKERS_MAY_READ_SECRETS, boolean).value,
         allow_insecure: section.read(&keys::ALLOW_INSECURE, boolean).value,
         http_tls: section.read(&keys::HTTP_TLS, boolean).value,
         http_open_paths: doors::open_paths(&mut section),

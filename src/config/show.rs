@@ -96,6 +96,7 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
         (&keys::TLS_KEY, path(config.tls.as_ref().map(|tls| &*tls.key))),
         (&keys::TLS_CLIENT_CA, path(config.tls.as_ref().and_then(|tls| tls.client_ca.as_deref()))),
         (&keys::TOKENS, path(config.tokens.as_deref())),
+        set(&keys::WORKERS_MAY_READ_SECRETS, config.workers_may_read_secrets.to_string()),
         set(&keys::ALLOW_INSECURE, config.allow_insecure.to_string()),
         set(&keys::HTTP_TLS, config.http_tls.to_string()),
         set(&keys::HTTP_OPEN_PATHS, strings(&config.http_open_paths)),

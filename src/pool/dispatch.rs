@@ -206,8 +206,9 @@ impl Host for Inner {
             return;
         };
         self.log_ending(&ending);
+        let query = lease.query().clone();
         if lease.finish(outputs, ending).await.is_err() {
-            warn!("lease lost; its ending was dropped");
+            warn!(%query, "lease lost; its ending was dropped");
         }
     }
 }

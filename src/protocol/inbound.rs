@@ -6,6 +6,7 @@ use super::envelope::Envelope;
 use super::error::ProtocolError;
 use super::field::Label;
 use super::names::{Field, FrameType};
+use super::scan::scan;
 
 /// One frame from a worker. Raw fields are valid JSON text, exactly as the worker wrote it; keep
 /// one with [`JsonText::from_checked`](super::JsonText::from_checked).
@@ -51,6 +52,11 @@ impl<'a> WorkerFrame<'a> {
     ///
     /// Any line that is not exactly one well-formed frame.
     pub fn parse(line: &'a [u8]) -> Result<Self, ProtocolError> {
+        scan(line).map_or_else(|| Self::parse_fully(line), Ok)
+    }
+
+    /// The same, for lines of any form.
+    pub(super) fn parse_fully(line: &'a [u8]) -> Result<Self, ProtocolError> {
         let envelope = Envelope::read(line)?;
         match envelope.frame_type {
             FrameType::Ready => ready(&envelope),

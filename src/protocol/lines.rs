@@ -76,6 +76,12 @@ impl LineBuffer {
         Ok(None)
     }
 
+    /// How many bytes wait to be taken.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
     /// Says whether the bytes may end here. To be called when [`next_line`](Self::next_line) has
     /// found no more.
     ///
@@ -145,7 +151,7 @@ impl LineBuffer {
 impl fmt::Debug for LineBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LineBuffer")
-            .field("waiting", &(self.bytes.len() - self.start))
+            .field("waiting", &self.waiting())
             .field("max_line_bytes", &self.max_line_bytes)
             .field("failure", &self.failure)
             .finish_non_exhaustive()

@@ -35,6 +35,7 @@ mod json;
 mod lines;
 mod names;
 mod outbound;
+mod scan;
 
 #[cfg(test)]
 mod tests;

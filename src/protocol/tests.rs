@@ -4,6 +4,7 @@
 mod golden;
 mod malformed;
 mod properties;
+mod scan;
 
 use bytes::BytesMut;
 

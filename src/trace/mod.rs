@@ -25,6 +25,8 @@ use export::Exported;
 
 /// Who asks this asks often, and it is no work: traces of it would only hide the others.
 const NOT_EXPORTED: &str = "remuda.v1.WorkerPool/Health";
+/// The service whose calls come often.
+const OFTEN: &str = "remuda.v1.WorkerPool/";
 /// The codes that say that the server failed, not the caller.
 const OUR_FAULT: [&str; 6] = ["UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"];
 
@@ -41,7 +43,12 @@ pub struct CallTrace {
 impl CallTrace {
     #[must_use]
     pub fn begin(method: &str, headers: &HeaderMap) -> Self {
-        let span = info_span!("rpc", method, trace = field::Empty);
+        // Queries come by the thousand, and what their calls tell of them is told only to those who want details.
+        let span = if method.starts_with(OFTEN) {
+            debug_span!("rpc", method, trace = field::Empty)
+        } else {
+            info_span!("rpc", method, trace = field::Empty)
+        };
         let caller = Context::of_caller(headers);
         let wanted = caller.is_some() || (method.starts_with("remuda.v1.") && method != NOT_EXPORTED);
         let exported = wanted.then(|| Exported::begin(caller.as_ref(), true, || call(method))).flatten();
@@ -119,8 +126,8 @@ impl Drop for QueryTrace {
 /// One worker's go at a query.
 #[derive(Debug)]
 pub struct Attempt {
-    /// Everything logged about the attempt is logged within it.
-    pub span: Span,
+    /// Only if details are logged. Most attempts go well, and then there is nothing else to say of them.
+    log: Span,
     context: Option<Context>,
     exported: Option<Exported>,
 }
@@ -135,37 +142,59 @@ pub struct Try<'a> {
     pub attempt: u32,
 }
 
+/// Two levels, one set of fields.
+macro_rules! attempt_span {
+    ($span:ident, $parent:expr, $of:expr) => {
+        $span!(
+            parent: $parent,
+            "attempt",
+            query = %$of.query,
+            kind = &*$of.spec.kind,
+            "type" = $of.spec.query_type.as_deref(),
+            worker = $of.worker.0,
+            attempt = $of.attempt,
+            trace = field::Empty
+        )
+    };
+}
+
 impl Attempt {
     #[must_use]
     pub fn begin(link: Option<&Link>, of: Try<'_>) -> Self {
-        let Try { query, spec, worker, attempt } = of;
         // Never within what happens to be logged at the moment: that may be another query's call.
-        let parent = link.and_then(|link| link.log.id());
-        let kind = &*spec.kind;
-        let span = info_span!(
-            parent: parent,
-            "attempt",
-            %query,
-            kind,
-            "type" = spec.query_type.as_deref(),
-            worker = worker.0,
-            attempt,
-            trace = field::Empty
-        );
+        let log = attempt_span!(debug_span, link.and_then(|link| link.log.id()), of);
         let parent = link.and_then(|link| link.context.as_ref());
         let exported = Exported::begin(parent, false, || trying(of));
         let context = exported.as_ref().map(Exported::context).or_else(|| parent.cloned());
-        note(&span, context.as_ref());
-        Self { span, context, exported }
+        note(&log, context.as_ref());
+        Self { log, context, exported }
+    }
+
+    /// For what is told to those who want details.
+    #[must_use]
+    pub fn details(&self) -> &Span {
+        &self.log
+    }
+
+    /// For what is told to everyone.
+    #[must_use]
+    pub fn span(&self, of: Try<'_>) -> Span {
+        if !self.log.is_disabled() {
+            return self.log.clone();
+        }
+        let span = attempt_span!(info_span, None, of);
+        note(&span, self.context.as_ref());
+        span
     }
 
     /// The worker is done with it, or the worker's end was its end too. Gives the span for what is left to log.
     #[must_use]
-    pub fn end(self, trouble: Option<&str>) -> Span {
-        if let (Some(mut exported), Some(trouble)) = (self.exported, trouble) {
+    pub fn end(mut self, trouble: Option<&str>, of: Try<'_>) -> Span {
+        let Some(trouble) = trouble else { return self.log };
+        if let Some(exported) = &mut self.exported {
             exported.failed(trouble);
         }
-        self.span
+        self.span(of)
     }
 
     /// The worker was gone before it knew of it: the query has lost nothing.

@@ -91,6 +91,11 @@ impl Connection {
         self.lines.next_line()
     }
 
+    /// How many bytes wait to be taken, whole lines and the beginning of one.
+    pub(super) fn waiting(&self) -> usize {
+        self.lines.waiting()
+    }
+
     /// Whether the worker ended in the middle of a line.
     pub(super) fn finish(&self) -> Result<(), ProtocolError> {
         self.lines.finish()

@@ -16,7 +16,7 @@ use super::{
     launch::LaunchFailure,
     output::Drains,
     process::Process,
-    running::{LettingGo, Running, Why},
+    running::{LettingGo, Running, Why, try_of},
     socket::PrivateDir,
     usage,
     vitals::Expectations,
@@ -88,8 +88,8 @@ impl Driver {
                 Some(verdict) => Running::conclusion(running.letting_go, verdict),
                 None => conclude_by_end(running.letting_go.as_ref(), &certificate, rung),
             };
-            let span = running.attempt.end(conclusion.trouble().as_deref());
             let worker = self.worker.clone();
+            let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
             self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(span).await;
         }
         if let Some(private) = self.private.take() {
@@ -102,7 +102,8 @@ impl Driver {
 
     /// That of the attempt it is busy with, if any.
     pub(super) fn span(&self) -> Span {
-        self.running.as_ref().map_or_else(Span::none, |running| running.attempt.span.clone())
+        let span = |running: &Running| running.attempt.span(try_of(&*running.lease, self.worker.id));
+        self.running.as_ref().map_or_else(Span::none, span)
     }
 
     pub(super) fn measure(&self) {

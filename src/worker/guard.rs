@@ -17,7 +17,10 @@ use std::{
 use parking_lot::Mutex;
 use rustix::process::{DumpableBehavior, Pid, Signal, kill_process_group, set_dumpable_behavior, setsid};
 
-use super::orphans::{Children, OwnChild};
+use super::{
+    capabilities,
+    orphans::{Children, OwnChild},
+};
 
 /// The first argument that turns our binary into the guardian.
 pub const GUARD_ARGUMENT: &str = "__guard";
@@ -38,6 +41,8 @@ pub fn guard() -> ExitCode {
     // A signal to the server's whole group, such as Ctrl-C in a terminal, must not reach us: the server has use for us
     // until its last worker is gone.
     let _ = setsid();
+    // Workers may belong to other users; nothing else takes rights.
+    let _ = capabilities::keep_kill();
     // Nor must a worker of the same user get hold of us.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     for group in left_over(io::stdin().lock()) {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{config::Confinement, system::close_inherited_on_exec};
 
 use super::{
+    capabilities,
     confine::{self, Surroundings},
     identity,
 };
@@ -86,26 +87,36 @@ fn attempt(plan: Option<String>) -> Result<std::convert::Infallible, LaunchFailu
     let plan = plan.ok_or_else(|| LaunchFailure::said(Stage::Plan, "no plan was given"))?;
     let plan: LaunchPlan =
         serde_json::from_str(&plan).map_err(|error| LaunchFailure::said(Stage::Plan, &error.to_string()))?;
+    prepare(&plan)?;
+    let (program, arguments) = split(&plan)?;
+    Err(execute(program, arguments, &plan.confinement))
+}
+
+fn split(plan: &LaunchPlan) -> Result<(&String, &[String]), LaunchFailure> {
+    plan.command.split_first().ok_or_else(|| LaunchFailure::said(Stage::Plan, "the command is empty"))
+}
+
+/// Becomes what the worker will be, but for its program.
+pub(super) fn prepare(plan: &LaunchPlan) -> Result<(), LaunchFailure> {
     close_inherited_on_exec().map_err(|error| LaunchFailure::io(Stage::Descriptors, &error))?;
     // A session has no terminal at first, and nobody from outside can join a process group in it.
     setsid().map_err(|error| LaunchFailure::io(Stage::Session, &error.into()))?;
     confine::limit(&plan.confinement)?;
     identity::take_on(plan.user.as_deref(), plan.group.as_deref())?;
+    capabilities::give_up()?;
     // After the change of user, which clears it.
     die_with_parent(plan.parent)?;
     if let Some(directory) = &plan.directory {
         std::env::set_current_dir(directory).map_err(|error| LaunchFailure::io(Stage::Directory, &error))?;
     }
     confine::renounce(&plan.confinement)?;
-    let (program, arguments) =
-        plan.command.split_first().ok_or_else(|| LaunchFailure::said(Stage::Plan, "the command is empty"))?;
+    let (program, _) = split(plan)?;
     let around = Surroundings {
         program: program.contains('/').then_some(program),
         directory: plan.directory.as_deref(),
         private: plan.private,
     };
-    confine::shut_in(&plan.confinement, &around)?;
-    Err(execute(program, arguments, &plan.confinement))
+    confine::shut_in(&plan.confinement, &around)
 }
 
 /// Comes back only with the reason why the command was not executed.

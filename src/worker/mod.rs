@@ -1,5 +1,6 @@
 //! One worker: its process, its connection, its state, and the record of its end.
 
+mod capabilities;
 mod confine;
 mod connection;
 mod driver;
@@ -18,6 +19,7 @@ mod outbox;
 mod output;
 mod pool_worker;
 mod process;
+mod reach;
 mod running;
 mod serve;
 mod socket;
@@ -44,6 +46,7 @@ pub use guard::{GUARD_ARGUMENT, guard};
 pub use launch::{LAUNCH_ARGUMENT, launch};
 pub use pool_worker::{Birth, PoolWorker, StopMode};
 pub use process::Spawner;
+pub use reach::{REACH_ARGUMENT, Reach, reach, try_reach};
 pub use socket::SocketDir;
 pub use usage::Sample;
 

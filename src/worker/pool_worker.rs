@@ -192,7 +192,7 @@ impl PoolWorker {
         // The driver looks for the task after every wake, and takes this lock to do so: it cannot read an answer
         // before it knows the question.
         let query = claim.lease.query().clone();
-        dispatch.attempt.span.in_scope(|| debug!("query dispatched"));
+        dispatch.attempt.details().in_scope(|| debug!("query dispatched"));
         self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         inner.current_task = Some(query);
         inner.handover = Some(dispatch.sent(claim.lease));

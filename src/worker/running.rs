@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::BytesMut;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
     broker::{AppendError, Lease, Order, Output},
-    model::{Failure, FailureReason, Rung},
+    model::{Failure, FailureReason, Rung, WorkerId},
     protocol::{JsonText, WorkerFrame},
-    trace::Attempt,
+    trace::{Attempt, Try},
 };
 
 use super::{Conclusion, task::Task};
@@ -75,16 +76,16 @@ impl Running {
         }
     }
 
-    /// Takes a frame that belongs to this query.
-    pub(super) fn take(&mut self, frame: WorkerFrame<'_>) {
+    /// Takes a frame that belongs to this query; `block` is where its text goes.
+    pub(super) fn take(&mut self, frame: WorkerFrame<'_>, block: &mut BytesMut) {
         match frame {
             WorkerFrame::Session { .. } | WorkerFrame::Message { .. } if self.is_unwanted() => {}
             WorkerFrame::Session { session_id, .. } => self.backlog.push(Output::Session(session_id.into())),
             WorkerFrame::Message { content, .. } => {
-                self.backlog.push(Output::Message(JsonText::from_checked(content)));
+                self.backlog.push(Output::Message(JsonText::from_checked_in(block, content)));
             }
             WorkerFrame::Complete { result, .. } => {
-                self.verdict = Some(Verdict::Complete(JsonText::from_checked(result)));
+                self.verdict = Some(Verdict::Complete(JsonText::from_checked_in(block, result)));
             }
             WorkerFrame::Error { error, code, retryable, details, .. } => {
                 self.verdict = Some(Verdict::Error(Box::new(Failure {
@@ -126,6 +127,11 @@ impl Running {
             (None, Verdict::Error(failure)) => Conclusion::Reported(failure),
         }
     }
+}
+
+/// Who tries what, by a lease.
+pub(super) fn try_of(lease: &dyn Lease, worker: WorkerId) -> Try<'_> {
+    Try { query: lease.query(), spec: lease.spec(), worker, attempt: lease.tries().attempt }
 }
 
 /// Gives the backlog to the log; waits for ever if there is none.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -21,7 +22,7 @@ use super::{
     driver::Driver,
     end::{End, Farewell},
     pool_worker::Intent,
-    running::{LettingGo, Running, Why, append},
+    running::{LettingGo, Running, Why, append, try_of},
     stop::at,
     vitals::{Finding, Occupation, Vitals},
 };
@@ -259,6 +260,8 @@ impl Driver {
         self.pick_up();
         let traced = enabled!(Level::TRACE).then(|| self.span());
         let connection = self.connection.as_mut().expect("a worker in service is connected");
+        // What they say takes one allocation for all lines that have come together.
+        let mut block = BytesMut::with_capacity(connection.waiting());
         let mut any = false;
         while let Some(line) = connection.next_line()? {
             any = true;
@@ -281,7 +284,7 @@ impl Driver {
                     {
                         self.worker.metrics.first_message(begun.elapsed());
                     }
-                    running.take(frame);
+                    running.take(frame, &mut block);
                 }
                 _ => self.worker.metrics.stale_frame(),
             }
@@ -298,7 +301,7 @@ impl Driver {
         let Some(verdict) = running.verdict else { return };
         let conclusion = Running::conclusion(running.letting_go, verdict);
         let worker = self.worker.clone();
-        let span = running.attempt.end(conclusion.trouble().as_deref());
+        let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
         self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(span).await;
         if self.worker.finish_task() {
             self.host.ready(&worker).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::{Instant, timeout};
-use tracing::trace;
+use tracing::{Level, enabled, trace};
 
 use crate::{
     model::{Exit, Rung},
@@ -66,7 +66,9 @@ impl Driver {
             let mut line = BytesMut::new();
             frame.encode(&mut line);
             let worker = self.worker.id.0;
-            self.span().in_scope(|| trace!(worker, frame = frame.type_name(), "frame to the worker"));
+            if enabled!(Level::TRACE) {
+                self.span().in_scope(|| trace!(worker, frame = frame.type_name(), "frame to the worker"));
+            }
             // A broken connection is for its reader to find.
             let _ = outbox.send(&line);
         }

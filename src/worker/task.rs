@@ -8,10 +8,10 @@ use tracing::trace;
 use crate::{
     broker::{Claim, Lease},
     protocol::PoolFrame,
-    trace::{Attempt, Try},
+    trace::Attempt,
 };
 
-use super::PoolWorker;
+use super::{PoolWorker, running::try_of};
 
 /// A query on its way to the worker's driver.
 #[derive(Debug)]
@@ -42,8 +42,7 @@ impl Dispatch {
         let request_id = format!("{}-{number}", worker.id);
         let limit = [spec.timeout.or(worker.kind.timeout), claim.deadline].into_iter().flatten().min();
         let timeout = limit.and_then(|limit| Some((limit, begun.checked_add(limit)?)));
-        let of = Try { query: claim.lease.query(), spec, worker: worker.id, attempt };
-        let traced = Attempt::begin(claim.trace.as_ref(), of);
+        let traced = Attempt::begin(claim.trace.as_ref(), try_of(&*claim.lease, worker.id));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
@@ -56,7 +55,7 @@ impl Dispatch {
             traceparent: traced.traceparent().as_deref(),
         }
         .encode(&mut line);
-        traced.span.in_scope(|| trace!(frame = "query", bytes = line.len(), "frame to the worker"));
+        traced.details().in_scope(|| trace!(frame = "query", bytes = line.len(), "frame to the worker"));
         Self { line, attempt: traced, request_id, begun, timeout }
     }
 

@@ -2,10 +2,11 @@
 # Runs the image without a container engine: carries out the Dockerfile, and starts what comes of it as a container would.
 #
 #     tests/deploy/image.sh BINARY     # with this remuda in place of what `cargo build` would make
-#     tests/deploy/image.sh --build    # with what it makes; CARGO_TARGET_DIR may be given to save time
+#     tests/deploy/image.sh --build    # with what it makes, in CARGO_TARGET_DIR if that is set: release/remuda is there then
 #
 # It is process 1 of its own namespaces, user 10001, with no rights, on a read-only root with a tmpfs on /tmp. It must
-# serve a query, answer its health check, leave no zombie of orphans that it inherits, and exit with 0 on SIGTERM.
+# serve a query, answer its health check, leave no zombie of orphans that it inherits, and exit with 0 on SIGTERM; and
+# be as well with TLS and tokens.
 # Needs root. If a docker engine answers, the image is also built with it and run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -48,8 +49,11 @@ mkdir -p target/release
 cp "$binary" target/release/remuda
 STUB
 elif [ -n "${CARGO_TARGET_DIR:-}" ]; then
+    # Relative to where we are, not to the clean directory that it builds in.
+    CARGO_TARGET_DIR=$(realpath -m "$CARGO_TARGET_DIR")
+    export CARGO_TARGET_DIR
     printf '#!/bin/sh\n"%s" "$@" && mkdir -p target/release && cp "%s/release/remuda" target/release/\n' \
-        "$(command -v cargo)" "$(realpath -m "$CARGO_TARGET_DIR")" >"$work/bin/cargo"
+        "$(command -v cargo)" "$CARGO_TARGET_DIR" >"$work/bin/cargo"
 fi
 chmod +x "$work"/bin/*
 PATH=$work/bin:$PATH nice python3 tests/deploy/dockerfile.py "$work"
@@ -100,21 +104,41 @@ mount -o remount,bind,ro "$root"
 ip link set lo up
 exec setpriv --no-new-privs chroot --userspec=10001:10001 --groups= "$root" "$@"
 SH
-unshare --pid --fork --mount --net --uts --ipc sh "$work/enter" "$root" \
-    "$(command -v env)" -i "${environment[@]}" "${command[@]}" >"$work/log" 2>&1 &
-container=$!
-eventually 10 "it did not start" grep -q '"message":"serving"' "$work/log"
-server=$(child)
+read -ra healthcheck <<<"$(setting '" ".join(s["healthcheck"])')"
+start() {
+    : >"$work/log"
+    unshare --pid --fork --mount --net --uts --ipc sh "$work/enter" "$root" \
+        "$(command -v env)" -i "${environment[@]}" "${command[@]}" >"$work/log" 2>&1 &
+    container=$!
+    eventually 10 "it did not start" grep -q '"message":"serving"' "$work/log"
+    server=$(child)
+}
+stop() {
+    local began=$SECONDS code=0
+    kill -TERM "$server"
+    wait "$container" || code=$?
+    container=
+    [ "$code" -eq 0 ] || fail "it exited with $code on SIGTERM"
+    echo "stopped on SIGTERM with 0 within $((SECONDS - began + 1)) s"
+}
+# As `docker exec` does: in the container, with the container's variables.
+inside() {
+    nsenter --target "$server" --mount --pid --net --root --wd=/ --setuid 10001 --setgid 10001 \
+        "$(command -v env)" -i "${environment[@]}" "$@"
+}
+is_well() {
+    eventually 20 "its health check fails" inside "${healthcheck[@]}"
+    echo "healthy: ${healthcheck[*]}"
+    local answer
+    answer=$(inside remuda run --kind echo '{"hello":"world"}')
+    [[ $answer == *'{"hello":"world"}'* ]] || fail "it answered: $answer"
+    echo "served a query"
+}
+
+start
 [ "$(awk '/^NSpid:/ {print $NF}' "/proc/$server/status")" = 1 ] || fail "it is not process 1"
 awk '/^(Uid|CapEff|NoNewPrivs):/ {print "  " $0}' "/proc/$server/status"
-inside() { nsenter --target "$server" --mount --pid --net --root --wd=/ --setuid 10001 --setgid 10001 "$@"; }
-
-read -ra healthcheck <<<"$(setting '" ".join(s["healthcheck"])')"
-eventually 20 "its health check fails" inside "/usr/local/bin/${healthcheck[0]}" "${healthcheck[@]:1}"
-echo "healthy: ${healthcheck[*]}"
-answer=$(inside /usr/local/bin/remuda run --kind echo '{"hello":"world"}')
-[[ $answer == *'{"hello":"world"}'* ]] || fail "it answered: $answer"
-echo "served a query"
+is_well
 ! inside /bin/sh -c 'echo x >/etc/remuda/x' 2>/dev/null || fail "its root can be written to"
 echo "its root is read-only"
 
@@ -122,22 +146,69 @@ echo "its root is read-only"
 children() { { cat /proc/[0-9]*/stat 2>/dev/null || true; } | awk -v parent="$server" '$4 == parent {print $2 $3}'; }
 zombies() { children | grep -c 'Z$' || true; }
 orphans() { children | grep -c '^(sleep)[^Z]' || true; }
-for _ in 1 2 3; do inside /usr/local/bin/remuda run --type orphan '{}' >/dev/null; done
+for _ in 1 2 3; do inside remuda run --type orphan '{}' >/dev/null; done
 [ "$(orphans)" -gt 0 ] || fail "no orphan came to process 1: this test shows nothing"
-! inside /usr/local/bin/remuda run --type orphan '{"exit":true}' >/dev/null 2>&1 || fail "the worker did not exit"
+! inside remuda run --type orphan '{"exit":true}' >/dev/null 2>&1 || fail "the worker did not exit"
 no_orphans() { [ "$(orphans)" -eq 0 ]; }
 no_zombies() { [ "$(zombies)" -eq 0 ]; }
 eventually 10 "orphans live on" no_orphans
 eventually 5 "orphans were not reaped: they are zombies now" no_zombies
 echo "orphans are reaped"
 
-kill -TERM "$server"
-began=$SECONDS
-code=0
-wait "$container" || code=$?
-container=
-[ "$code" -eq 0 ] || fail "it exited with $code on SIGTERM"
-echo "stopped on SIGTERM with 0 within $((SECONDS - began + 1)) s"
+# --- The same with TLS and tokens, as docs/deploy.md says: the health check, probes without a token, scrapes with one.
+secrets=$root/run/secrets/remuda
+mkdir -p "$secrets"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=remuda \
+    -addext subjectAltName=DNS:remuda -addext basicConstraints=critical,CA:FALSE \
+    -keyout "$secrets/tls.key" -out "$secrets/tls.crt" 2>/dev/null
+token=$(openssl rand -hex 24)
+printf 'probe submit,read %s\n' "$token" >"$secrets/tokens"
+printf '%s\n' "$token" >"$secrets/read-token"
+chmod 400 "$secrets"/*
+chown 10001:10001 "$secrets"/*
+cat >"$root/etc/remuda/secured.toml" <<'TOML'
+[server]
+listen = "0.0.0.0:50051"
+http = "0.0.0.0:9090"
+tls_cert = "/run/secrets/remuda/tls.crt"
+tls_key = "/run/secrets/remuda/tls.key"
+tokens = "/run/secrets/remuda/tokens"
+http_open_paths = ["/livez", "/readyz"]
+
+[kinds.echo]
+command = ["remuda", "worker", "echo"]
+min = 1
+TOML
+refusal=$(inside remuda config check /etc/remuda/secured.toml 2>&1) && fail "workers may read the secrets"
+[[ $refusal == *"could read /run/secrets/remuda/tokens"* ]] || fail "it said: $refusal"
+stop
+environment+=(REMUDA_CONFIG=/etc/remuda/secured.toml REMUDA_ENDPOINT=https://127.0.0.1:50051
+    REMUDA_TLS_CA=/run/secrets/remuda/tls.crt REMUDA_TLS_NAME=remuda)
+if python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 1)'; then
+    echo 'landlock_read = []' >>"$root/etc/remuda/secured.toml"
+else
+    echo "this kernel has no Landlock: the workers are trusted with the secrets"
+    environment+=(REMUDA__SERVER__WORKERS_MAY_READ_SECRETS=true)
+fi
+start
+! inside "${healthcheck[@]}" || fail "it is healthy for somebody without a token"
+environment+=(REMUDA_TOKEN_FILE=/run/secrets/remuda/read-token)
+is_well
+ask() { # PATH [TOKEN]: the status code.
+    nsenter --target "$server" --net python3 - "$secrets/tls.crt" "$@" <<'PYTHON'
+import http.client, ssl, sys
+
+context = ssl.create_default_context(cafile=sys.argv[1])
+context.check_hostname = False
+connection = http.client.HTTPSConnection("127.0.0.1", 9090, timeout=10, context=context)
+connection.request("GET", sys.argv[2], headers={"Authorization": f"Bearer {token}" for token in sys.argv[3:]})
+print(connection.getresponse().status)
+PYTHON
+}
+codes="$(ask /livez) $(ask /readyz) $(ask /metrics) $(ask /metrics "$token")"
+[ "$codes" = "200 200 401 200" ] || fail "/livez, /readyz, /metrics, and /metrics with a token: $codes"
+echo "with TLS and tokens: probes need no token, scrapes do"
+stop
 
 # --- The real thing, where there is an engine.
 if command -v docker >/dev/null && docker info >/dev/null 2>&1; then

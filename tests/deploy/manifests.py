@@ -2,7 +2,7 @@
 
     manifests.py RENDERED_DIR
 
-Writes the rendered base and example to RENDERED_DIR, for other tools to look at. Needs kubernetes-validate and PyYAML,
+Writes the rendered base and overlays to RENDERED_DIR, for other tools to look at. Needs kubernetes-validate and PyYAML,
 and kubectl for the rendering; without kubectl the files are checked one by one, and the kustomizations' references.
 """
 
@@ -93,20 +93,41 @@ def check_together(where, documents):
     expect(config["server"]["http"].endswith(":9090"), f"{where}: HTTP is not where the probes look")
 
 
-def check_example(documents):
+def check_example(where, documents):
     for document in documents:
         name = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] != "Namespace":
-            expect(document["metadata"].get("namespace") == "remuda", f"example: {name} has no namespace")
+            expect(document["metadata"].get("namespace") == "remuda", f"{where}: {name} has no namespace")
     monitor = one(documents, "ServiceMonitor")["spec"]
     services = [d for d in documents if d["kind"] == "Service"]
     wanted = monitor["selector"]["matchLabels"].items()
     named = {port["name"] for s in services if wanted <= s["metadata"]["labels"].items() for port in s["spec"]["ports"]}
-    expect(monitor["endpoints"][0]["port"] in named, "example: the ServiceMonitor finds no port to scrape")
+    expect(monitor["endpoints"][0]["port"] in named, f"{where}: the ServiceMonitor finds no port to scrape")
     scaled = one(documents, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["pods"]["metric"]["name"]
     adapter = yaml.safe_load((ROOT / "prometheus-adapter.yaml").read_text())["rules"]["custom"][0]
-    expect(adapter["name"]["as"] == scaled, "example: the autoscaler asks for a metric that the adapter does not make")
-    expect("replicas" not in one(documents, "Deployment")["spec"], "example: replicas would fight the autoscaler")
+    expect(adapter["name"]["as"] == scaled, f"{where}: the autoscaler asks for a metric that the adapter does not make")
+    expect("replicas" not in one(documents, "Deployment")["spec"], f"{where}: replicas would fight the autoscaler")
+
+
+def check_secured(documents):
+    """TLS and tokens on the server's side, and all who talk to it know of them."""
+    spec = one(documents, "Deployment")["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    mount = next(m for m in container["volumeMounts"] if m["name"] == "secrets")
+    for name in ("REMUDA__SERVER__TLS_CERT", "REMUDA__SERVER__TLS_KEY", "REMUDA__SERVER__TOKENS", "REMUDA_TOKEN_FILE"):
+        expect(variables[name].startswith(mount["mountPath"] + "/"), f"secured: {name} is not in the Secret")
+    expect(variables["REMUDA__SERVER__ALLOW_INSECURE"] == "false", "secured: what is protected need not be insecure")
+    open_paths = tomllib.loads("paths = " + variables["REMUDA__SERVER__HTTP_OPEN_PATHS"])["paths"]
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        asked = container[probe]["httpGet"]
+        expect(asked.get("scheme") == "HTTPS", f"secured: the {probe} does not speak TLS")
+        expect(asked["path"] in open_paths, f"secured: the {probe} would need a token")
+    endpoint = one(documents, "ServiceMonitor")["spec"]["endpoints"][0]
+    expect(endpoint.get("scheme") == "https" and "authorization" in endpoint, "secured: scrapes would be refused")
+    for service in (d for d in documents if d["kind"] == "Service"):
+        protocols = [port.get("appProtocol") for port in service["spec"]["ports"]]
+        expect("kubernetes.io/h2c" not in protocols, "secured: gRPC is no plain text")
 
 
 def check_references():
@@ -134,21 +155,23 @@ def main():
     rendered.mkdir(parents=True, exist_ok=True)
     check_references()
     if shutil.which("kubectl"):
-        for name, path in (("base", "base"), ("example", "overlays/example")):
+        for name, path in (("base", "base"), ("example", "overlays/example"), ("secured", "overlays/secured")):
             command = ["kubectl", "kustomize", str(ROOT / path)]
             text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
             (rendered / f"{name}.yaml").write_text(text)
             documents = load(text)
             validate(name, documents)
             check_together(name, documents)
-            if name == "example":
-                check_example(documents)
+            if name != "base":
+                check_example(name, documents)
+            if name == "secured":
+                check_secured(documents)
     else:
         print("no kubectl: the files are checked one by one, and not what kustomize makes of them")
-        for file in [*ROOT.glob("base/*.yaml"), *ROOT.glob("components/*/*.yaml")]:
-            if file.name != "kustomization.yaml":
-                validate(file.name, load(file.read_text()))
-                shutil.copy(file, rendered / file.name)
+        for kustomization in [*ROOT.glob("base/kustomization.yaml"), *ROOT.glob("components/*/kustomization.yaml")]:
+            for name in yaml.safe_load(kustomization.read_text()).get("resources", []):
+                validate(name, load((kustomization.parent / name).read_text()))
+                shutil.copy(kustomization.parent / name, rendered / name)
     for problem in problems:
         print(problem, file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -54,9 +54,11 @@ say "Kubernetes"
 rm -rf "$target/rendered"
 python3 tests/deploy/manifests.py "$target/rendered"
 scan --framework kubernetes --config-file deploy/kubernetes/checkov.yaml --directory "$target/rendered"
-if [ -e "$target/rendered/example.yaml" ]; then
-    scan --framework kubernetes --file "$target/rendered/example.yaml"
-fi
+for overlay in example secured; do
+    if [ -e "$target/rendered/$overlay.yaml" ]; then
+        scan --framework kubernetes --file "$target/rendered/$overlay.yaml"
+    fi
+done
 
 say "systemd"
 unit=$target/remuda.service
@@ -64,6 +66,10 @@ unit=$target/remuda.service
 sed 's|/usr/local/bin/remuda|/bin/true|' deploy/remuda.service >"$unit"
 systemd-analyze verify "$unit"
 systemd-analyze security --offline=true --threshold=20 "$unit" | tail -n 1
+# With what kinds of other users need.
+sed -i -E 's/^#(CapabilityBoundingSet|AmbientCapabilities|SystemCallFilter|ProtectProc|RuntimeDirectoryMode)=/\1=/' "$unit"
+systemd-analyze verify "$unit"
+systemd-analyze security --offline=true --threshold=30 "$unit" | tail -n 1
 
 say "Prometheus"
 promtool check config deploy/prometheus/prometheus.yml >/dev/null

@@ -136,6 +136,20 @@ fn floor_answers_as_a_pool_of_echo_workers_does() {
 }
 
 #[test]
+fn protected_server_is_shown_the_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, own) = (dir.path().join("tokens"), dir.path().join("own"));
+    fs::write(&tokens, "ci submit submit-0123456789\n").unwrap();
+    fs::write(&own, "submit-0123456789\n").unwrap();
+    let door = format!("[server]\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ntokens = {tokens:?}\n");
+    let server = Server::start(&format!("{door}{}", echo_kind()));
+    let (code, report) = bench(&server, &format!("--count 20 --token-file {}", own.display()));
+    assert_eq!((code, &report["remuda"]["completed"]), (0, &20.into()));
+    let (code, report) = bench(&server, "--count 2");
+    assert_eq!((code, &report["remuda"]["errors"][0]["code"]), (1, &"UNAUTHENTICATED".into()));
+}
+
+#[test]
 fn unreachable_server_has_its_own_exit_code() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (code, out, err) = told(&remuda().args(["--endpoint", &free, "bench"]).output().unwrap());
@@ -205,6 +219,8 @@ fn one_query_at_a_time_is_compared_with_a_call_and_a_worker() {
 #[test]
 fn killed_workers_lose_nothing_that_may_be_retried() {
     let server = Server::start(&format!("[recovery]\nstrategy = \"retry\"\nattempts = 3\n{}", echo_kind()));
+    // There is somebody to kill once a query has been answered.
+    assert_eq!(bench(&server, "--count 1").0, 0);
     let arguments = "--chaos=200ms --duration 1500ms --rounds 1 --warmup 0s --concurrency 8 --messages 100";
     let (code, report) = bench(&server, arguments);
     let chaos = &report["chaos"];

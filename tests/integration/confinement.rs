@@ -51,7 +51,7 @@ fn reason_not_ready(server: &Server) -> String {
     })
 }
 
-fn kernel_has_landlock() -> bool {
+pub(crate) fn kernel_has_landlock() -> bool {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     ruleset.handle_access(AccessFs::from_all(ABI::V1)).is_ok()
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::harness::{
-    Client, Server, TestEvent, alive, eventually, eventually_async, fake_kind, group_of, guardian_of, query,
+    Client, Server, TestEvent, alive, eventually, eventually_async, fake_kind, group_of, guardian_of, is_root, query,
     send_signal,
 };
 
@@ -265,8 +265,8 @@ async fn a_worker_over_stdin_and_stdout_serves_the_same() {
 
 #[tokio::test]
 async fn as_root_a_kind_can_run_as_another_user() {
-    if !nix::unistd::Uid::effective().is_root() {
-        return crate::harness::skip("the right to change the user (root)");
+    if !is_root() {
+        return;
     }
     let mut binary = std::path::PathBuf::from(env!("CARGO_BIN_EXE_fake-worker"));
     // The other user must be able to reach the program.

@@ -14,6 +14,7 @@ mod affinity;
 mod arguments;
 mod balance;
 mod bench;
+mod capabilities;
 mod chaos;
 mod cli;
 mod cli_dead;

@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::harness::{
-    Client, NOBODY, Server, TestEvent, alive, descendants, eventually, fake_kind, guardian_of, is_root, public_copy,
-    public_dir, query, send_signal, skip,
+    Client, NOBODY, Server, TestEvent, alive, descendants, eventually, eventually_async, fake_kind, guardian_of,
+    is_root, public_copy, public_dir, query, send_signal, skip,
 };
 
 /// What came of an attempt by a worker of the kind that serves this type.
@@ -62,7 +62,13 @@ async fn a_worker_of_the_servers_own_user_cannot_look_into_the_server() {
     // To be seen by nobody costs the server nothing.
     let worker = client.workers().await.remove(0);
     assert!(worker.rss_bytes > 0, "{worker:?}");
+    let dead = worker.worker_id;
     send_signal(pid, Signal::SIGKILL);
+    eventually_async("the death to be noticed", || {
+        let mut client = client.clone();
+        async move { client.workers().await.iter().all(|other| other.worker_id != dead).then_some(()) }
+    })
+    .await;
     assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}));
     assert_eq!(server.stop_cleanly().code(), Some(0));
 }

@@ -126,3 +126,21 @@ async fn a_full_queue_sheds_what_is_least_urgent_and_refuses_what_is_no_more_urg
     assert_eq!(refused.get_error_details().error_info().unwrap().reason, "QUEUE_FULL");
     assert_eq!(served(&mut client, &gate, &["middle", "high"]).await, ["high", "middle"]);
 }
+
+#[tokio::test]
+async fn of_ended_queries_only_so_many_are_kept() {
+    let server = Server::start(&format!("[results]\nmax_ended = 3\n{}", fake_kind("k", &[], "min = 1")));
+    let mut client = server.client().await;
+    for n in 0..10 {
+        let id = format!("q{n}");
+        submit_as(&mut client, &id, query_of("", 5)).await.unwrap();
+        assert!(matches!(client.read_all(&id).await.last(), Some(TestEvent::Complete(_))), "{id}");
+    }
+    for n in 0..7 {
+        let gone = client.cancel(&format!("q{n}"), "").await.unwrap_err();
+        assert_eq!(gone.code(), Code::NotFound, "q{n}");
+    }
+    for n in 7..10 {
+        assert_eq!(client.state(&format!("q{n}")).await, QueryState::Complete, "q{n}");
+    }
+}

@@ -1,6 +1,9 @@
 //! Who is let in: tokens and their roles on every method and path, TLS with and without client certificates.
 
 pub(crate) mod authority;
+mod exposed;
+mod secrets;
+mod strangers;
 mod tls;
 mod tokens;
 
@@ -17,6 +20,9 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use crate::harness::DEADLINE;
+
+/// Every path that the HTTP side has, and one that it has not.
+const HTTP_PATHS: [&str; 5] = ["/", "/metrics", "/livez", "/readyz", "/other"];
 
 /// Every method that the server has, as the path of its calls.
 fn all_methods() -> Vec<String> {
@@ -40,7 +46,9 @@ fn all_methods() -> Vec<String> {
 /// Calls a method with an empty message and gives the code of the answer, or OK if there was an answer at all.
 async fn call(channel: &Channel, method: &str, token: Option<&str>) -> Code {
     let mut client = Grpc::new(channel.clone());
-    client.ready().await.expect("the connection is ready");
+    if client.ready().await.is_err() {
+        return Code::Unavailable;
+    }
     let mut request = Request::new(tokio_stream::once(()));
     if let Some(token) = token {
         let value: MetadataValue<Ascii> = format!("Bearer {token}").parse().unwrap();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use http::HeaderValue;
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -48,6 +49,13 @@ impl Credentials {
     pub(super) fn bearer(&self) -> Bearer {
         // A token that no header can hold is none; the server says so.
         Bearer(self.token.as_ref().and_then(|token| format!("Bearer {token}").parse().ok()))
+    }
+
+    /// The same, as a header of a call that is made by hand.
+    pub(super) fn bearer_header(&self) -> Option<HeaderValue> {
+        let mut header: HeaderValue = format!("Bearer {}", self.token.as_ref()?).parse().ok()?;
+        header.set_sensitive(true);
+        Some(header)
     }
 }
 

@@ -1,25 +1,42 @@
-//! The calls of a load generator: a query from its request to its status, of which nothing is kept but what is counted.
+//! The calls of a load generator: a query from its request to its status. The request is encoded once, and of the answer nothing is
+//! decoded but what is counted, because the load shares its machine with what it measures.
 
-use std::time::Instant;
+use std::{future::poll_fn, time::Instant};
 
-use http::uri::PathAndQuery;
-use tonic::{Request, Status, client::Grpc};
-use tonic_prost::ProstCodec;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    header::{AUTHORIZATION, CONTENT_TYPE, TE},
+};
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use tonic::{Status, body::Body, transport::Channel};
+use tower::Service;
 
-use super::{Authorized, Client, root_cause};
+use super::{
+    Client,
+    glance::{Glance, Kind},
+    root_cause,
+};
 use crate::{api::proto, metrics::CODES};
 
-const EXECUTE: PathAndQuery = PathAndQuery::from_static("/remuda.v1.WorkerPool/Execute");
-const SUBMIT: PathAndQuery = PathAndQuery::from_static("/remuda.v1.WorkerPool/Submit");
+const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
+const SUBMIT: &str = "/remuda.v1.WorkerPool/Submit";
 
-/// Makes one call after the other.
+/// Makes the same call again and again.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    grpc: Grpc<Authorized>,
+    channel: Channel,
+    uri: Uri,
+    headers: HeaderMap,
+    /// The request as gRPC frames it.
+    frame: Bytes,
+    /// Whether the answer must hold a result.
+    wants_result: bool,
 }
 
 /// What a query that is complete has given.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heard {
     pub messages: u64,
     /// When the first of them came.
@@ -34,60 +51,83 @@ pub struct Failed {
     pub message: String,
 }
 
-/// An `ExecuteResponse` of which only the kind of its event is read; the rest is passed over without a copy.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Response {
-    #[prost(message, optional, tag = "2")]
-    event: Option<Event>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Event {
-    #[prost(message, optional, tag = "5")]
-    message: Option<()>,
-    #[prost(message, optional, tag = "7")]
-    complete: Option<()>,
-}
-
 impl Client {
+    /// To run the query to its end.
     #[must_use]
-    pub fn caller(&self) -> Caller {
-        Caller { grpc: Grpc::new(self.channel()).max_decoding_message_size(usize::MAX) }
+    pub fn executing(&self, query: proto::Query) -> Caller {
+        let request = proto::ExecuteRequest { query_id: String::new(), query: Some(query) };
+        Caller { wants_result: true, ..self.calling(EXECUTE, &request) }
+    }
+
+    /// To hand over the query, and wait for no more than that.
+    #[must_use]
+    pub fn submitting(&self, query: proto::Query) -> Caller {
+        let request = proto::SubmitRequest { query_id: String::new(), query: Some(query) };
+        self.calling(SUBMIT, &request)
+    }
+
+    fn calling(&self, path: &'static str, request: &impl Message) -> Caller {
+        let mut headers = HeaderMap::new();
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        if let Some(bearer) = self.endpoint.credentials.bearer_header() {
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        let mut frame = BytesMut::new();
+        frame.put_u8(0); // Not compressed.
+        frame.put_u32(u32::try_from(request.encoded_len()).expect("no request has 4 GiB"));
+        request.encode(&mut frame).expect("the buffer grows");
+        let frame = frame.freeze();
+        Caller { channel: self.channel.clone(), uri: Uri::from_static(path), headers, frame, wants_result: false }
     }
 }
 
 impl Caller {
-    /// Runs a query to its end.
-    pub async fn execute(&mut self, request: proto::ExecuteRequest) -> Result<Heard, Failed> {
-        self.ready().await?;
-        let codec = ProstCodec::<proto::ExecuteRequest, Response>::default();
-        let answer = self.grpc.server_streaming(Request::new(request), EXECUTE, codec).await;
-        let mut stream = answer.map_err(|status| failed(&status))?.into_inner();
-        let (mut heard, mut complete) = (Heard::default(), false);
-        while let Some(response) = stream.message().await.map_err(|status| failed(&status))? {
-            let event = response.event.unwrap_or_default();
-            complete |= event.complete.is_some();
-            if event.message.is_some() {
-                heard.messages += 1;
-                heard.first_message.get_or_insert_with(Instant::now);
+    pub async fn call(&mut self) -> Result<Heard, Failed> {
+        let broken = |error| Failed { code: "UNAVAILABLE", message: root_cause(&error) };
+        poll_fn(|context| self.channel.poll_ready(context)).await.map_err(broken)?;
+        let answer = self.channel.call(self.request()).await.map_err(broken)?;
+        if answer.status() != StatusCode::OK {
+            return Err(unknown(&format!("the server answered with HTTP status {}", answer.status())));
+        }
+        let (parts, mut body) = answer.into_parts();
+        let (mut glance, mut heard, mut complete) = (Glance::default(), Heard::default(), false);
+        // A call that fails at once has its status here.
+        let mut status = Status::from_header_map(&parts.headers);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|status| failed(&status))?;
+            match frame.into_data() {
+                Ok(data) => glance.at(&data, |kind| match kind {
+                    Kind::Message => {
+                        heard.messages += 1;
+                        heard.first_message.get_or_insert_with(Instant::now);
+                    }
+                    Kind::Complete => complete = true,
+                    Kind::Other => {}
+                }),
+                Err(frame) => status = frame.trailers_ref().and_then(Status::from_header_map).or(status),
             }
         }
-        let cut_off = || Failed { code: "UNKNOWN", message: "the stream ended without a result".to_owned() };
-        complete.then_some(heard).ok_or_else(cut_off)
+        match status {
+            None => Err(unknown("the answer ended without a status")),
+            Some(status) if status.code() != tonic::Code::Ok => Err(failed(&status)),
+            Some(_) if self.wants_result && !complete => Err(unknown("the answer ended without a result")),
+            Some(_) => Ok(heard),
+        }
     }
 
-    /// Hands over a query, and waits for no more than that.
-    pub async fn submit(&mut self, request: proto::SubmitRequest) -> Result<Heard, Failed> {
-        self.ready().await?;
-        let codec = ProstCodec::<proto::SubmitRequest, ()>::default();
-        let answer = self.grpc.unary(Request::new(request), SUBMIT, codec).await;
-        answer.map(|_| Heard::default()).map_err(|status| failed(&status))
+    fn request(&self) -> Request<Body> {
+        let mut request = Request::new(Body::new(Full::new(self.frame.clone())));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = self.headers.clone();
+        request
     }
+}
 
-    async fn ready(&mut self) -> Result<(), Failed> {
-        let broken = |error| Failed { code: "UNAVAILABLE", message: root_cause(&error) };
-        self.grpc.ready().await.map_err(broken)
-    }
+fn unknown(message: &str) -> Failed {
+    Failed { code: "UNKNOWN", message: message.to_owned() }
 }
 
 fn failed(status: &Status) -> Failed {

@@ -125,6 +125,7 @@ impl Entry {
     pub(super) fn append(&self, token: u64, outputs: &mut Vec<Output>, room: Room) -> Result<bool, LeaseLost> {
         let mut record = self.record.lock();
         record.check(token)?;
+        let at = SystemTime::now();
         let mut rest = std::mem::take(outputs).into_iter();
         while let Some(output) = rest.next() {
             if room == Room::Respect && self.is_full(&record, output.weight()) {
@@ -132,7 +133,7 @@ impl Entry {
                 outputs.extend(rest);
                 break;
             }
-            self.push(&mut record, output);
+            self.push(&mut record, output, at);
         }
         let bells = record.bells();
         drop(record);
@@ -148,8 +149,9 @@ impl Entry {
     pub(super) fn finish(&self, token: u64, outputs: Vec<Output>, ending: Ending) -> Result<Finished, LeaseLost> {
         let mut record = self.record.lock();
         record.check(token)?;
+        let at = SystemTime::now();
         for output in outputs {
-            self.push(&mut record, output);
+            self.push(&mut record, output, at);
         }
         let story = record.story_mut();
         story.holder = None;
@@ -195,7 +197,7 @@ impl Entry {
         let at = Instant::now() + retrying.delay;
         story.retry_at = Some(at);
         let event = EventBody::Retrying(Box::new(retrying));
-        self.add(record, event);
+        self.add(record, SystemTime::now(), event);
         self.step(record, QueryState::RetryPending);
         Finished::RetryAt(at)
     }
@@ -263,7 +265,7 @@ impl Entry {
         first > story.log.first() && story.readers.wants(first - 1)
     }
 
-    fn push(&self, record: &mut Record, output: Output) {
+    fn push(&self, record: &mut Record, output: Output, at: SystemTime) {
         let body = match output {
             Output::Session(session_id) => EventBody::Session { session_id },
             Output::Message(content) => {
@@ -273,12 +275,12 @@ impl Entry {
                 EventBody::Message { content }
             }
         };
-        self.add(record, body);
+        self.add(record, at, body);
     }
 
-    fn add(&self, record: &mut Record, body: EventBody) {
+    fn add(&self, record: &mut Record, at: SystemTime, body: EventBody) {
         let story = record.story_mut();
-        let dropped = story.log.push(story.tries.attempt, SystemTime::now(), body, self.fixed.tally.log);
+        let dropped = story.log.push(story.tries.attempt, at, body, self.fixed.tally.log);
         if dropped > 0 {
             self.fixed.tally.metrics.dropped(dropped);
         }

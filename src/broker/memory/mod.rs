@@ -176,12 +176,6 @@ impl Broker for MemoryBroker {
         }
     }
 
-    fn let_go_all(&self, kind: &str) {
-        if self.tally(kind).is_some_and(|tally| tally.queue.let_go_all()) {
-            self.0.arrival.notify_one();
-        }
-    }
-
     fn holder(&self, kind: &str, lane: &str) -> Option<WorkerId> {
         self.tally(kind)?.queue.holder(lane)
     }

@@ -16,8 +16,8 @@ keys! { GENERAL:
          addresses; needs tls_key. A relative path is taken from this file's directory. When the file \
          changes, new connections get the new certificate within seconds, without a restart.";
     TLS_KEY: Server.tls_key = Unset(r#""/etc/remuda/tls.key""#), Restart,
-        "The private key of that certificate in PEM. Keep it readable for the server's user only: a \
-         worker that runs as the same user could read it.";
+        "The private key of that certificate in PEM. Keep it readable for the server's user only; workers \
+         must not be able to read it either (workers_may_read_secrets).";
     TLS_CLIENT_CA: Server.tls_client_ca = Unset(r#""/etc/remuda/clients.crt""#), Restart,
         "Authorities in PEM: a client must then show a certificate that one of them has signed. Needs \
          tls_cert and tls_key. With tokens too, a client needs both.";
@@ -25,7 +25,13 @@ keys! { GENERAL:
         "A file with the tokens that clients must send (authorization: Bearer ...), one on each line: a \
          name, its roles, the token of at least 16 characters. The roles are submit (run queries and read \
          their results), read (look at everything) and admin (everything), separated by commas. When the \
-         file changes, what it says holds within seconds.";
+         file changes, what it says holds within seconds. Health checks, probes and scrapes need to know of \
+         tokens and TLS too: see \"With TLS and tokens\" in docs/deploy.md.";
+    WORKERS_MAY_READ_SECRETS: Server.workers_may_read_secrets = Value("false"), Restart,
+        "Whether workers may be able to read tls_key and tokens. False by default: then the server does not \
+         start, nor take a kind on, if a kind's workers could read or replace these files. Its workers cannot \
+         if they have a user of their own, or are shut in (landlock_read). True where you trust every program \
+         that workers run, and whatever they may be made to do.";
     ALLOW_INSECURE: Server.allow_insecure = Value("false"), Restart,
         "Whether listen and http may be reached from other machines though neither TLS nor tokens \
          protect them. False by default, because whoever reaches the port can run queries; true where the \

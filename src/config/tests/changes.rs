@@ -17,6 +17,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("kinds.k.command", r#"["other"]"#),
     ("kinds.k.types", r#"["t"]"#),
     ("kinds.k.capabilities", r#"["c"]"#),
+    ("server.workers_may_read_secrets", "true"),
     ("server.allow_insecure", "true"),
     ("server.http_tls", "false"),
     ("server.otlp_sample", "0.5"),

@@ -28,6 +28,7 @@ fn documented() -> Config {
             http: Some("127.0.0.1:9090".parse().unwrap()),
             tls: None,
             tokens: None,
+            workers_may_read_secrets: false,
             allow_insecure: false,
             http_tls: true,
             http_open_paths: Vec::new(),

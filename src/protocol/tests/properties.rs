@@ -41,11 +41,11 @@ fn reads<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item = 
 }
 
 /// Any text, and more often one that needs escaping.
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     prop_oneof!["(?s).{0,12}", r#"[\n\r\t"\\a-zé😀]{0,12}"#]
 }
 
-fn json_value() -> impl Strategy<Value = Value> {
+pub(super) fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

@@ -23,9 +23,9 @@ pub(crate) use herd::Gate;
 pub(crate) use load::Load;
 pub(crate) use log::end_of;
 pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal, zombies_of};
-pub(crate) use public::{NOBODY, is_root, public_copy, public_dir};
+pub(crate) use public::{DAEMON, NOBODY, is_root, public_copy, public_dir};
 pub(crate) use seed::Seed;
-pub(crate) use server::{Server, fake_kind, remuda, skip};
+pub(crate) use server::{SHARED_SECRETS, Server, fake_kind, remuda, skip};
 pub(crate) use watcher::{Watcher, reason_of, worker_of};
 pub(crate) use who::{tells_worker, waits_for};
 

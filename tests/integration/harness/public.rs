@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 /// A user that every machine has, and that may do nothing in particular.
 pub(crate) const NOBODY: u32 = 65534;
+/// Another one.
+pub(crate) const DAEMON: u32 = 1;
 
 /// A directory that everyone can look into.
 pub(crate) fn public_dir() -> TempDir {
@@ -23,7 +25,8 @@ pub(crate) fn public_copy(program: &str, dir: &TempDir) -> PathBuf {
     copy
 }
 
-/// Whether we may change users, which many tests of confinement need; says so if not.
+/// Whether we may change users, which many tests of confinement need. If not it says loudly that the test is skipped, or
+/// fails it where that must not happen.
 pub(crate) fn is_root() -> bool {
     let root = nix::unistd::Uid::effective().is_root();
     if !root {

@@ -25,12 +25,15 @@ pub(crate) struct Server {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// The command under test.
+/// The command under test. Its workers may read its secrets, since they run as the same user in most tests; those that are
+/// about just that take the variable back.
 pub(crate) fn remuda() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
-    command.env_remove("REMUDA_ENDPOINT").env_remove("REMUDA_CONFIG");
+    command.env_remove("REMUDA_ENDPOINT").env_remove("REMUDA_CONFIG").env(SHARED_SECRETS, "true");
     command
 }
+
+pub(crate) const SHARED_SECRETS: &str = "REMUDA__SERVER__WORKERS_MAY_READ_SECRETS";
 
 /// A kind that runs the fake worker with these arguments and settings.
 pub(crate) fn fake_kind(name: &str, arguments: &[&str], settings: &str) -> String {
@@ -40,14 +43,14 @@ pub(crate) fn fake_kind(name: &str, arguments: &[&str], settings: &str) -> Strin
     format!("[kinds.{name}]\ncommand = {command}\n{settings}\n")
 }
 
-/// Says loudly that a test was skipped because a program is missing. Where that must not happen, it is a failure.
+/// Says loudly that a test was skipped because something is missing. Where that must not happen, it is a failure.
 pub(crate) fn skip(missing: &str) {
     assert!(
         std::env::var_os("REMUDA_TEST_NO_SKIP").is_none(),
         "{missing} is missing, and skipping is not allowed here"
     );
     let mut stderr = std::io::stderr();
-    let _ = writeln!(stderr, "SKIPPED: {missing} is not on the PATH");
+    let _ = writeln!(stderr, "SKIPPED: {missing} is missing here");
 }
 
 impl Server {
@@ -233,13 +236,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let deadline = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < deadline && Arc::strong_count(&self.log) > 1 {
+            thread::yield_now();
+        }
         if thread::panicking() {
-            let deadline = Instant::now() + Duration::from_millis(50);
-            while Instant::now() < deadline && Arc::strong_count(&self.log) > 1 {
-                thread::yield_now();
-            }
             let mut stderr = std::io::stderr();
             let _ = writeln!(stderr, "--- the server's log:\n{}", self.log().join("\n"));
+        } else {
+            let panics: Vec<_> = self.log().into_iter().filter(|line| line.contains("panicked at")).collect();
+            assert!(panics.is_empty(), "the server panicked: {panics:#?}");
         }
     }
 }

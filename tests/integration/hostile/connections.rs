@@ -6,6 +6,7 @@ use std::{
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::sync::Mutex;
 
 use super::{
     Victim,
@@ -16,6 +17,9 @@ use crate::harness::{DEADLINE, eventually};
 
 const MANY: u64 = 10_000;
 const PLACES: usize = 200;
+
+/// Held by whoever opens that many: this process has not descriptors enough for two of them at once.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// How many connections this process can have, up to `MANY`.
 fn many() -> u64 {
@@ -47,6 +51,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_connections_that_say_nothing_keep_nobody_out() {
+    let _alone = ALONE.lock().await;
     let limits = format!("max_connections = {PLACES}\nmax_http_connections = 50");
     let mut victim = Victim::start(&limits, "").await;
     let (grpc, http) = (victim.server.grpc.clone(), victim.server.http.clone());
@@ -81,6 +86,17 @@ fn is_open(mut stream: &TcpStream) -> bool {
             Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_connections_are_left_open_others_wait_no_longer_than_twice_the_usual() {
+    let _alone = ALONE.lock().await;
+    let mut victim = Victim::start(&format!("max_connections = {PLACES}"), "").await;
+    let leave_open = |victim: &Victim| -> Vec<TcpStream> {
+        (0..many()).map(|_| TcpStream::connect(&victim.server.grpc).unwrap()).collect()
+    };
+    victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
+    victim.recovers("10,000 connections left open, again and again").await;
 }
 
 /// Connections that speak HTTP/2 but never call do not keep those out who do; and those who have called stay.

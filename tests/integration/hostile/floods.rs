@@ -17,12 +17,13 @@ use tokio::time::timeout;
 
 use super::{
     Victim,
-    raw::{self, CONTINUATION, DATA, END_HEADERS, HEADERS, RST_STREAM},
+    raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM},
     tell,
 };
 use crate::harness::DEADLINE;
 
 const ENHANCE_YOUR_CALM: u32 = 11;
+const REFUSED_STREAM: u32 = 7;
 const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
 
 /// Opens calls and takes them back at once, until the server closes the connection.
@@ -81,6 +82,28 @@ async fn endless_headers_end_the_connection() {
     let code = raw::farewell(&stream);
     assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
     victim.recovers("endless headers").await;
+}
+
+/// A client may break the rules of HTTP/2 now and then, but not for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_break_the_rules_end_the_connection() {
+    let mut victim = Victim::start("", "").await;
+    let mut stream = raw::connect(&victim.server.grpc, &[]);
+    // A message is promised and does not come.
+    let call = [raw::call(EXECUTE), raw::field("content-length", "5")].concat();
+    let answers = thread::spawn({
+        let stream = stream.try_clone().unwrap();
+        move || raw::farewell(&stream)
+    });
+    let broken = (1..100_000_u32).step_by(2);
+    let taken = broken
+        .take_while(|id| stream.write_all(&raw::frame(HEADERS, END_HEADERS | END_STREAM, *id, &call)).is_ok())
+        .count();
+    assert!((1_000..40_000).contains(&taken), "{taken} calls");
+    let code = answers.join().unwrap();
+    assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
+    victim.serves_others("after calls that break the rules").await;
+    victim.recovers("calls that break the rules").await;
 }
 
 async fn h2(address: &str) -> SendRequest<Bytes> {
@@ -148,8 +171,16 @@ async fn more_calls_than_allowed_on_a_connection_are_turned_away() {
         bytes.extend(raw::frame(HEADERS, END_HEADERS, id, &call));
         bytes.extend(raw::frame(DATA, 0, id, &[0]));
     }
-    let _ = stream.write_all(&bytes);
+    stream.write_all(&bytes).unwrap();
+    let refused = thread::spawn({
+        let stream = stream.try_clone().unwrap();
+        move || {
+            let resets = std::iter::from_fn(|| raw::next_frame(&stream)).filter(|frame| frame.kind == RST_STREAM);
+            resets.take(2_490).all(|frame| frame.payload == REFUSED_STREAM.to_be_bytes())
+        }
+    });
     victim.serves_others("with 2,500 calls on one connection").await;
+    assert!(refused.join().unwrap(), "a call was taken back for another reason");
     drop(stream);
     victim.recovers("2,500 calls on one connection").await;
 }

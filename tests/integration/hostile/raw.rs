@@ -13,12 +13,14 @@ pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
 pub(super) const END_HEADERS: u8 = 4;
 pub(super) const END_STREAM: u8 = 1;
+pub(super) const ACK: u8 = 1;
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -62,19 +64,26 @@ pub(super) fn connect(address: &str, settings: &[(u16, u32)]) -> TcpStream {
     stream
 }
 
-/// The error code of the GOAWAY with which the server ends the connection; `None` if it just ends.
-pub(super) fn farewell(mut stream: &TcpStream) -> Option<u32> {
-    let mut code = None;
+/// A frame that the server has sent.
+pub(super) struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub payload: Vec<u8>,
+}
+
+/// The next frame; `None` when the connection has ended, or when nothing came for as long as the socket waits.
+pub(super) fn next_frame(mut stream: &TcpStream) -> Option<Frame> {
     let mut head = [0; 9];
-    while stream.read_exact(&mut head).is_ok() {
-        let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap();
-        let mut payload = vec![0; length];
-        if stream.read_exact(&mut payload).is_err() {
-            break;
-        }
-        if head[3] == GOAWAY {
-            code = Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
-        }
-    }
-    code
+    stream.read_exact(&mut head).ok()?;
+    let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap();
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).ok()?;
+    Some(Frame { kind: head[3], flags: head[4], payload })
+}
+
+/// The error code of the GOAWAY with which the server ends the connection; `None` if it just ends.
+pub(super) fn farewell(stream: &TcpStream) -> Option<u32> {
+    let frames = std::iter::from_fn(|| next_frame(stream));
+    let goodbyes = frames.filter(|frame| frame.kind == GOAWAY);
+    goodbyes.map(|frame| u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())).last()
 }

@@ -38,35 +38,49 @@ fn ask(address: &str, path: &str, message: &impl Message, window: u32) -> TcpStr
     stream
 }
 
+/// A query of which 8 MiB are kept.
+async fn much_to_read(victim: &mut Victim) -> StreamResultsRequest {
+    let flood = json!({"steps": [{"messages": {"count": 8_000, "size": 1_024}}, {"complete": 1}]});
+    let ended = victim.client.execute(query(&flood)).await;
+    assert_eq!(ended.events.len(), 8_001);
+    StreamResultsRequest { query_id: ended.query_id, from_sequence: 0 }
+}
+
+/// Whoever asks for results may be sent as much as there is, as much as is usual, or nothing at all; and some watch the pool.
+fn ask_for_all(victim: &Victim, results: &StreamResultsRequest) -> Vec<TcpStream> {
+    let address = &victim.server.grpc;
+    let readers = [i32::MAX.cast_unsigned(), 65_535, 0]
+        .map(|window| ask(address, "/remuda.v1.WorkerPool/StreamResults", results, window));
+    let watchers = ask(address, "/remuda.v1.PoolAdmin/WatchEvents", &WatchEventsRequest::default(), 65_535);
+    readers.into_iter().chain([watchers]).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_are_never_read_cost_a_bounded_amount_and_are_dropped() {
     let limits = "keepalive_interval = \"1s\"\nkeepalive_timeout = \"2s\"";
     let mut victim = Victim::start(limits, "").await;
-    let flood = json!({"steps": [{"messages": {"count": 8_000, "size": 1_024}}, {"complete": 1}]});
-    let ended = victim.client.execute(query(&flood)).await;
-    assert_eq!(ended.events.len(), 8_001);
-    let id = ended.query_id;
-    drop(ended.events);
-    let results = StreamResultsRequest { query_id: id, from_sequence: 0 };
-    // As much as it likes, as much as is usual, and nothing at all.
-    let unread: Vec<TcpStream> = [i32::MAX.cast_unsigned(), 65_535, 0]
-        .into_iter()
-        .map(|window| ask(&victim.server.grpc, "/remuda.v1.WorkerPool/StreamResults", &results, window))
-        .collect();
-    let watching = WatchEventsRequest::default();
-    let watchers = ask(&victim.server.grpc, "/remuda.v1.PoolAdmin/WatchEvents", &watching, 0);
+    let results = much_to_read(&mut victim).await;
+    let unread = ask_for_all(&victim, &results);
     let begun = Instant::now();
     let mut most = 0;
     let enough = |victim: &Victim| {
         most = most.max(victim.grown());
         begun.elapsed() > Duration::from_secs(2)
     };
-    victim.serves_others_until("with 800 streams that are not read", enough).await;
+    victim.serves_others_until("while 800 streams begin that are not read", enough).await;
     tell(&format!("unread streams: {} MiB more at most", most >> 20));
     // Each holds a batch of events and what HTTP/2 has buffered of it, and none the 8 MiB that it could have.
     assert!(most < 500 << 20, "{most} bytes");
     // They do not answer when asked whether they live, so they are dropped, though they have not gone.
     eventually("unread connections to be dropped", || (victim.more_descriptors() < 8).then_some(()));
-    drop((unread, watchers));
+    drop(unread);
     victim.recovers("streams that were not read").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_streams_are_not_read_others_wait_no_longer_than_twice_the_usual() {
+    let mut victim = Victim::start("", "").await;
+    let results = much_to_read(&mut victim).await;
+    victim.keeps_its_promise("with 800 streams that are not read", |victim| ask_for_all(victim, &results)).await;
+    victim.recovers("800 streams that were not read, again and again").await;
 }

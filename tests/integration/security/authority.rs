@@ -1,6 +1,10 @@
 //! A certificate authority for tests.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 
@@ -49,8 +53,9 @@ impl Identity {
     /// Writes both to files.
     pub(crate) fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        std::fs::write(&cert, &self.cert).unwrap();
-        std::fs::write(&key, &self.key).unwrap();
+        fs::write(&cert, &self.cert).unwrap();
+        fs::write(&key, &self.key).unwrap();
+        fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
         (cert, key)
     }
 }

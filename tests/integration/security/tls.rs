@@ -14,13 +14,13 @@ use super::{
 };
 use crate::harness::{Server, eventually, fake_kind, remuda, told};
 
-struct Setup {
-    server: Server,
-    dir: tempfile::TempDir,
-    authority: Authority,
+pub(super) struct Setup {
+    pub server: Server,
+    pub dir: tempfile::TempDir,
+    pub authority: Authority,
 }
 
-fn start(client_certificates: bool) -> Setup {
+pub(super) fn start(client_certificates: bool) -> Setup {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (cert, key) = authority.issue("localhost").write(dir.path(), "server");
@@ -36,11 +36,21 @@ fn start(client_certificates: bool) -> Setup {
     Setup { server: Server::start(&config), dir, authority }
 }
 
-const HEALTH: &str = "/remuda.v1.WorkerPool/Health";
+pub(super) const HEALTH: &str = "/remuda.v1.WorkerPool/Health";
 
 impl Setup {
-    /// Connects with what it is given and calls a method.
+    /// Connects with what it is given and asks for the health.
     async fn try_with(&self, authority: &Authority, identity: Option<&Identity>) -> Result<Code, String> {
+        self.call_with(authority, identity, HEALTH).await
+    }
+
+    /// Connects with what it is given and calls a method.
+    pub(super) async fn call_with(
+        &self,
+        authority: &Authority,
+        identity: Option<&Identity>,
+        method: &str,
+    ) -> Result<Code, String> {
         let mut tls =
             ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem())).domain_name("localhost");
         if let Some(identity) = identity {
@@ -49,7 +59,7 @@ impl Setup {
         let endpoint = Channel::from_shared(format!("https://{}", self.server.grpc)).unwrap().tls_config(tls);
         let endpoint = endpoint.unwrap().connect_timeout(Duration::from_secs(5));
         let channel = endpoint.connect().await.map_err(|error| format!("{error:?}"))?;
-        let code = call(&channel, HEALTH, None).await;
+        let code = call(&channel, method, None).await;
         // With TLS 1.3 a client learns that its certificate was refused only with its first call.
         if code == Code::Ok { Ok(code) } else { Err(format!("{code:?}")) }
     }
@@ -102,6 +112,30 @@ async fn a_new_certificate_is_used_without_a_restart() {
         setup.server.log().iter().any(|line| line.contains("certificates in force stay in force")).then_some(())
     });
     assert_eq!(setup.try_with(&successor, None).await, Ok(Code::Ok), "what was in force is still in force");
+}
+
+#[test]
+fn the_command_line_says_what_is_wrong_about_tls() {
+    let setup = start(true);
+    let ca = setup.dir.path().join("ca.crt");
+    let stranger = setup.dir.path().join("stranger.crt");
+    std::fs::write(&stranger, Authority::new().pem()).unwrap();
+    let plain = Server::start(&fake_kind("k", &[], "min = 0"));
+    let health = |endpoint: String, authority: &std::path::Path| {
+        let mut command = remuda();
+        command.arg("--endpoint").arg(endpoint).args(["--tls-name", "localhost", "--tls-ca"]).arg(authority);
+        told(&command.arg("health").output().unwrap())
+    };
+    for (endpoint, authority, advice) in [
+        (format!("http://{}", setup.server.grpc), &ca, "write its address with https://"),
+        (format!("https://{}", plain.grpc), &ca, "write its address with http://"),
+        (format!("https://{}", setup.server.grpc), &stranger, "--tls-ca"),
+        (format!("https://{}", setup.server.grpc), &ca, "--tls-cert and --tls-key"),
+    ] {
+        let (code, _, stderr) = health(endpoint, authority);
+        assert_eq!(code, 5, "{stderr}");
+        assert!(stderr.contains(advice) && !stderr.contains("is it running"), "{advice:?} is not in {stderr}");
+    }
 }
 
 #[tokio::test]

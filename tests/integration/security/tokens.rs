@@ -3,7 +3,7 @@
 use serde_json::json;
 use tonic::{Code, transport::Channel};
 
-use super::{all_methods, call, is_refusal};
+use super::{HTTP_PATHS, all_methods, call, is_refusal};
 use crate::harness::{Server, eventually, fake_kind, remuda, told};
 
 const SUBMIT: &str = "submit-0123456789";
@@ -61,7 +61,7 @@ async fn every_http_path_needs_a_token_that_may_read_unless_it_is_said_to_be_ope
     let (server, dir) = protected("");
     let reading = format!("Authorization: Bearer {READ}");
     eventually("the worker to be ready", || (server.get_with("/readyz", &[&reading]).0 == 200).then_some(()));
-    for path in ["/", "/metrics", "/livez", "/readyz", "/other"] {
+    for path in HTTP_PATHS {
         assert_eq!(server.get(path).0, 401, "{path} without a token");
         assert_eq!(server.get_with(path, &["Authorization: Bearer admin-0123456789aX"]).0, 401, "{path}");
         assert_eq!(server.get_with(path, &[&format!("Authorization: Bearer {SUBMIT}")]).0, 403, "{path}");
@@ -113,22 +113,4 @@ async fn a_changed_token_file_holds_without_a_restart_and_a_broken_one_changes_n
     assert_eq!(call(&channel, "/remuda.v1.WorkerPool/Health", Some(READ)).await, Code::Unauthenticated);
     assert_eq!(call(&channel, "/remuda.v1.WorkerPool/Health", Some("another-0123456789")).await, Code::Ok);
     assert!(!server.log().iter().any(|line| line.contains("0123456789")), "a token is in the log");
-}
-
-#[test]
-fn a_server_that_would_stand_open_to_the_world_does_not_start() {
-    let start = |server: &str| {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("remuda.toml");
-        std::fs::write(&file, format!("[server]\n{server}\n{}", fake_kind("k", &[], "min = 0"))).unwrap();
-        let mut command = remuda();
-        command.args(["serve", "--config"]).arg(&file);
-        told(&command.output().unwrap())
-    };
-    for server in ["listen = \"0.0.0.0:0\"\nhttp = \"off\"", "listen = \"127.0.0.1:0\"\nhttp = \"0.0.0.0:0\""] {
-        let (code, _, stderr) = start(server);
-        assert!(code != 0 && stderr.contains("allow_insecure") && stderr.contains("server.tokens"), "{stderr}");
-    }
-    let (code, _, stderr) = start("listen = \"127.0.0.1:0\"\nhttp = \"off\"\ntokens = \"missing\"");
-    assert!(code != 0 && stderr.contains("missing") && stderr.contains("server.tokens"), "{stderr}");
 }

@@ -62,11 +62,6 @@ impl Lanes {
         self.all.get(name)?.holder
     }
 
-    /// Whoever holds a lane.
-    pub(super) fn holders(&self) -> Vec<WorkerId> {
-        self.holders.keys().copied().collect()
-    }
-
     pub(super) fn push(&mut self, name: &Arc<str>, item: Item) {
         if !self.all.contains_key(name) {
             self.all.insert(name.clone(), Lane::default());

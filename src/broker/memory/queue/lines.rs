@@ -221,12 +221,6 @@ impl Lines {
         }
     }
 
-    pub(super) fn let_go_all(&mut self) {
-        for worker in self.lanes.holders() {
-            self.let_go(worker, None);
-        }
-    }
-
     pub(super) fn demand(&mut self, most: usize) -> Demand {
         let lanes = self.lanes.first_open(most);
         let open = |entry: &Entry| {

@@ -114,17 +114,9 @@ impl KindQueue {
 
     /// Says whether more queries are open to everyone now.
     pub(super) fn let_go(&self, worker: WorkerId, lane: Option<&str>) -> bool {
-        self.opens_more(|lines| lines.let_go(worker, lane))
-    }
-
-    pub(super) fn let_go_all(&self) -> bool {
-        self.opens_more(Lines::let_go_all)
-    }
-
-    fn opens_more(&self, change: impl FnOnce(&mut Lines)) -> bool {
         self.with(|lines| {
             let before = lines.open();
-            change(lines);
+            lines.let_go(worker, lane);
             lines.open() > before
         })
     }

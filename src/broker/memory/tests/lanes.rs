@@ -74,21 +74,3 @@ async fn holding_and_opening_again_and_again_leaves_nothing_behind() {
     assert_eq!(broker.demand("k", 3).lanes, ["lane0", "lane1", "lane2"].map(Arc::from));
     assert_eq!(broker.open("k"), 50);
 }
-
-#[tokio::test]
-async fn all_lanes_of_a_kind_are_let_go_at_once() {
-    let broker = broker();
-    for (lane, worker) in [("a", 1), ("b", 2), ("c", 2)] {
-        assert!(broker.hold("k", &lane.into(), WorkerId(worker)));
-        broker.submit(in_lane(lane, lane)).await.unwrap();
-    }
-    assert!(broker.hold("other", &"a".into(), WorkerId(3)));
-    assert_eq!(broker.open("k"), 0);
-    broker.let_go_all("k");
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("opened lanes are announced");
-    assert_eq!(broker.open("k"), 3);
-    assert_eq!(["a", "b", "c"].map(|lane| broker.holder("k", lane)), [None; 3]);
-    assert_eq!(broker.holder("other", "a"), Some(WorkerId(3)), "those of another kind stay held");
-    assert_eq!(taken(&broker, 9, Scope::Open).as_deref(), Some("a"));
-    broker.let_go_all("unknown");
-}

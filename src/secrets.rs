@@ -1,0 +1,108 @@
+//! The files that only the server should read, and whether a kind's workers could get at them.
+
+use std::{
+    fmt, fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::process::getegid;
+use thiserror::Error;
+
+use crate::{
+    config::{KindConfig, ServerConfig},
+    worker::{self, Reach},
+};
+
+/// Such a file, and the key that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret {
+    pub key: &'static str,
+    pub path: PathBuf,
+}
+
+/// What a kind's workers could do with a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leak {
+    pub kind: Arc<str>,
+    pub secret: Secret,
+    pub reach: Reach,
+}
+
+/// Why kinds are not taken on.
+#[derive(Debug, Error)]
+pub enum SecretsError {
+    #[error(
+        "{}; give such a kind a user of its own (user), shut it in (landlock_read), or keep the file from it; if you trust \
+         its workers with the file, set server.workers_may_read_secrets = true", list(.0)
+    )]
+    Leaks(Vec<Leak>),
+    #[error("cannot find out whether workers could read the server's secrets: {0}")]
+    Unknown(io::Error),
+}
+
+/// All secrets of a server.
+#[must_use]
+pub fn of(server: &ServerConfig) -> Vec<Secret> {
+    let key = server.tls.as_ref().map(|tls| Secret { key: "server.tls_key", path: tls.key.clone() });
+    let tokens = server.tokens.as_ref().map(|path| Secret { key: "server.tokens", path: path.clone() });
+    key.into_iter().chain(tokens).collect()
+}
+
+/// Refuses kinds whose workers could read or replace the server's secrets, unless it is said that they may. `launcher` is
+/// our own binary.
+pub fn keep(server: &ServerConfig, kinds: &[KindConfig], launcher: &Path) -> Result<(), SecretsError> {
+    let secrets = of(server);
+    if server.workers_may_read_secrets || secrets.is_empty() {
+        return Ok(());
+    }
+    let names = names(&secrets).map_err(SecretsError::Unknown)?;
+    let paths: Vec<&Path> = names.iter().map(|(_, path)| path.as_path()).collect();
+    let mut leaks: Vec<Leak> = Vec::new();
+    for kind in kinds {
+        let reached = worker::reach(launcher, kind, &paths).map_err(SecretsError::Unknown)?;
+        for ((secret, _), reach) in names.iter().zip(reached) {
+            let Some(reach) = reach else { continue };
+            let leak = Leak { kind: kind.name.clone(), secret: (*secret).clone(), reach };
+            if leaks.last() != Some(&leak) {
+                leaks.push(leak);
+            }
+        }
+    }
+    if leaks.is_empty() { Ok(()) } else { Err(SecretsError::Leaks(leaks)) }
+}
+
+/// Each secret by its own name and by the one behind all links: either may lie where it can be replaced.
+fn names(secrets: &[Secret]) -> io::Result<Vec<(&Secret, PathBuf)>> {
+    let mut names = Vec::new();
+    for secret in secrets {
+        names.push((secret, secret.path.clone()));
+        names.push((secret, fs::canonicalize(&secret.path)?));
+    }
+    Ok(names)
+}
+
+/// The permissions of a secret, if they let others read or write it. The server's own group is no other.
+#[must_use]
+pub fn loose_mode(secret: &Secret) -> Option<u32> {
+    let metadata = fs::metadata(&secret.path).ok()?;
+    let own_group = metadata.gid() == getegid().as_raw();
+    let others = if own_group { 0o007 } else { 0o077 };
+    (metadata.mode() & others != 0).then_some(metadata.mode() & 0o777)
+}
+
+fn list(leaks: &[Leak]) -> String {
+    leaks.iter().map(Leak::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, secret, reach } = self;
+        let verb = match reach {
+            Reach::Read => "read",
+            Reach::Replace => "replace",
+        };
+        write!(formatter, "workers of the kind {kind} could {verb} {} ({})", secret.path.display(), secret.key)
+    }
+}
