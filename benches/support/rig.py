@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
 import socket
@@ -14,7 +15,6 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -128,9 +128,9 @@ def stat(pid):
 
 
 def cpu_seconds(pid):
-    """What a process itself has used, in user and kernel mode."""
-    fields = stat(pid)
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """What the threads of a process have used, in user and kernel mode. Those that have ended do not count; a server's stay."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def rss_bytes(pid):
@@ -178,6 +178,20 @@ def compare(address, *arguments):
 
 def median(values):
     return statistics.median(list(values))
+
+
+def machine():
+    """What was measured, and where."""
+    model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {
+        "processors": os.cpu_count(),
+        "model": model[1] if model else platform.machine(),
+        "memory_gib": round(memory),
+        "kernel": platform.release().split("-")[0],
+        "revision": revision,
+    }
 
 
 def write_json(path, data):

@@ -18,7 +18,7 @@ def start():
     return pool, connection
 
 
-def measure(rounds=5, count=20_000):
+def measure(rounds=5, count=10_000):
     payload = '{"text":"' + "x" * (PAYLOAD_BYTES - 11) + '"}'
     query = wire.submit("held", payload)
     points, waiting = [], 0

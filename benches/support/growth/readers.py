@@ -4,6 +4,7 @@ import wire
 
 READERS = [1, 10, 100]
 MESSAGES = 20_000
+LOG = f'{{"stream":{MESSAGES},"size":200}}'
 SLOW = 64
 
 
@@ -12,35 +13,37 @@ def read_by(pool, readers):
     connection = wire.Connection(pool.address)
     name = f"log-{readers}-{rig.cpu_seconds(pool.pid)}"
     before = rig.cpu_seconds(pool.pid)
-    connection.call_many("Submit", wire.submit("echo", f'{{"stream":{MESSAGES},"size":200}}', name), 1)
+    connection.call_many("Submit", wire.submit("echo", LOG, name), 1)
     connection.finish([connection.open("StreamResults", wire.stream_results(name)) for _ in range(readers)])
     connection.close()
     return (rig.cpu_seconds(pool.pid) - before) / (MESSAGES * readers) * 1e6
 
 
-def attach_slow(pool):
-    """Readers of a long log that take their first window and no more."""
+def rate(pool):
+    return rig.bench(pool.address, "--concurrency", 64, "--duration", "3s", "--warmup", "500ms")["queries_per_second"]
+
+
+def rate_beside_slow(pool):
+    """The rate while a long log has readers that take their first window and no more, each on a connection of its own."""
     connections = [wire.Connection(pool.address, window=1024) for _ in range(SLOW)]
-    connections[0].call_many("Submit", wire.submit("echo", '{"stream":20000,"size":200}', "long"), 1)
+    name = f"long-{connections[0].socket.getsockname()[1]}"
+    connections[0].call_many("Submit", wire.submit("echo", LOG, name), 1)
     for connection in connections:
-        connection.open("StreamResults", wire.stream_results("long"))
-    return connections
+        connection.open("StreamResults", wire.stream_results(name))
+    seen = rate(pool)
+    for connection in connections:
+        connection.close()
+    return seen
 
 
-def rate(server):
-    return rig.bench(server.address, "--concurrency", 64, "--duration", "3s", "--warmup", "500ms")["queries_per_second"]
-
-
-def measure(rounds=5):
+def measure(rounds=7):
     points = []
-    with rig.Pool(8) as base, rig.Pool(8) as pool:
+    with rig.Pool(8) as pool:
         for readers in READERS:
-            told = [read_by(base, readers) for _ in range(rounds)]
+            told = [read_by(pool, readers) for _ in range(rounds)]
             points.append({"readers": readers, "cost_us": rig.median(told)})
             rig.say(points[-1])
-        slow = attach_slow(pool)
-        alone, beside = rig.in_turns(rounds, lambda: rate(base), lambda: rate(pool))
-        for connection in slow:
-            connection.close()
+        alone, beside = rig.in_turns(rounds, lambda: rate(pool), lambda: rate_beside_slow(pool))
     told = {"points": points, "slow": {"readers": SLOW, "alone": alone, "beside": beside, "ratio": beside / alone}}
+    rig.say(told["slow"])
     return {**told, "limits": [rig.limit("queries/s beside 64 readers that do not read", beside / alone, least=0.9)]}

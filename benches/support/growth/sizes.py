@@ -2,7 +2,7 @@
 import rig
 
 SIZES = [200, 1_024, 4_096, 16_384, 65_536, 262_144]
-BYTES = 256 << 20
+BYTES = 512 << 20
 
 
 def measure(rounds=3):
@@ -10,7 +10,7 @@ def measure(rounds=3):
     with rig.Floor() as floor, rig.Pool(8) as pool:
         for size in SIZES:
             messages = 100 if size > 10_000 else 1000
-            count = max(16, BYTES // size // messages) if size > 1000 else 200
+            count = max(16, min(500, BYTES // size // messages))
             load = ["--concurrency", 16, "--messages", messages, "--size", size]
             bare, own = rig.in_turns(rounds, lambda: rig.cost(floor, count, *load), lambda: rig.cost(pool, count, *load))
             points.append({"bytes": size, "floor_us": bare / messages, "remuda_us": own / messages, "ratio": own / bare})

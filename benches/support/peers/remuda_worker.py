@@ -17,7 +17,7 @@ def send(frame):
 
 send({"type": "ready", "name": "noop"})
 for line in pool.makefile("rb"):
-    frame = json.loads(line)
+    frame = json.loads(line.decode())  # Faster than to have the encoding guessed.
     kind = frame["type"]
     if kind == "query":
         send({"type": "complete", "requestId": frame["requestId"], "result": work(frame["payload"])})
