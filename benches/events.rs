@@ -88,7 +88,7 @@ impl Log for Remuda {
         let broker = MemoryBroker::new(limits, Metrics::new().query.clone());
         let id = QueryId::generate();
         now(broker.submit(query(id.clone()))).expect("there is room");
-        let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false };
+        let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
         let claim = now(broker.claim(claimant)).expect("it is there").expect("a query waits");
         Self { broker, id, lease: claim.lease }
     }

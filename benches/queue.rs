@@ -133,7 +133,7 @@ fn submit(broker: &MemoryBroker, query: NewQuery) {
 }
 
 fn claim(broker: &MemoryBroker) -> Claim {
-    let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false };
+    let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
     now(broker.claim(claimant)).expect("it is there").expect("queries wait")
 }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -213,6 +213,8 @@ pub struct Claimant<'a> {
     pub scope: Scope,
     /// Whether the lane of the query it gets is its own from then on.
     pub takes_lane: bool,
+    /// Rung when there is a new order for the query it gets.
+    pub bell: Option<&'a Arc<Notify>>,
 }
 
 /// Which of the waiting queries a claimant wants.

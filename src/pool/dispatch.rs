@@ -54,7 +54,9 @@ impl Inner {
             return true;
         }
         let takes_lane = is_strict(&config);
-        let claimed = self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane }).await;
+        let bell = Some(worker.bell());
+        let claimed =
+            self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane, bell }).await;
         let Some(claim) = claimed.unwrap_or_else(|error| {
             warn!(%error, "cannot fetch a query");
             None

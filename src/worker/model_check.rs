@@ -229,9 +229,15 @@ impl Host for Bystander {
 
 fn claim(broker: &MemoryBroker) -> Claim {
     block_on(broker.submit(query("q"))).unwrap();
-    block_on(broker.claim(Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false }))
-        .unwrap()
-        .expect("the query waits")
+    block_on(broker.claim(Claimant {
+        kind: "k",
+        worker: WorkerId(1),
+        scope: Scope::Open,
+        takes_lane: false,
+        bell: None,
+    }))
+    .unwrap()
+    .expect("the query waits")
 }
 
 /// When a stop was asked for, as others saw it. Not modelled, so that looking at it changes nothing.

@@ -27,6 +27,7 @@ use super::{
     outbox::Outbox,
     task::{Dispatch, Task},
     usage::Usage,
+    wake::LOOKS_EVERY,
     wear::Wear,
 };
 
@@ -46,8 +47,8 @@ pub struct PoolWorker {
     pub(super) wear: Wear,
     pub(super) lock: Mutex<Inner>,
     outbox: OnceLock<Outbox>,
-    /// Wakes the driver: a query was started, or a stop was asked for.
-    pub(super) attention: Notify,
+    /// Wakes the driver: a stop was asked for, its query has new orders, or a query was started that needs it soon.
+    pub(super) attention: Arc<Notify>,
 }
 
 /// What a worker begins with.
@@ -145,7 +146,7 @@ impl PoolWorker {
                 usage: Usage::default(),
             }),
             outbox: OnceLock::new(),
-            attention: Notify::new(),
+            attention: Arc::default(),
         };
         worker.announce(None, WorkerState::Spawning, Cow::Borrowed("started"), None);
         worker
@@ -195,10 +196,19 @@ impl PoolWorker {
         dispatch.attempt.details().in_scope(|| debug!("query dispatched"));
         self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         inner.current_task = Some(query);
+        // The driver finds it when the worker answers, or the next time it looks at its clocks.
+        let wanted = outbox.has_unsent() || dispatch.ends_within(LOOKS_EVERY);
         inner.handover = Some(dispatch.sent(claim.lease));
         drop(inner);
-        self.attention.notify_one();
+        if wanted {
+            self.attention.notify_one();
+        }
         Ok(())
+    }
+
+    /// What calls the driver to its query.
+    pub fn bell(&self) -> &Arc<Notify> {
+        &self.attention
     }
 
     /// The worker is free again. True if it may take another query.

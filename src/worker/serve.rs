@@ -22,7 +22,7 @@ use super::{
     running::{LettingGo, Running, Why, try_of},
     task::Task,
     vitals::{Finding, Vitals},
-    wake::{Clocks, Wake},
+    wake::{Clocks, LOOKS_EVERY, Wake},
 };
 
 /// How long a process that closed its connection has to exit before it counts as alive but disconnected.
@@ -31,7 +31,7 @@ pub(super) const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(500);
 /// a child of it may hold the socket and go on writing.
 const READS_AFTER_EXIT: usize = 64;
 /// How often the worker's memory and processor time are looked at.
-const MEASURE_EVERY: Duration = Duration::from_secs(5);
+const MEASURE_EVERY: Duration = LOOKS_EVERY;
 const MEASURE_LIMITED_EVERY: Duration = Duration::from_secs(1);
 
 impl Driver {
@@ -109,6 +109,7 @@ impl Driver {
     }
 
     fn look_at(&mut self, clocks: &mut Clocks, now: Instant) -> Result<(), End> {
+        self.pick_up();
         if self.deadline().is_some_and(|at| at <= now) {
             self.out_of_time()?;
         }

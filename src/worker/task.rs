@@ -59,6 +59,11 @@ impl Dispatch {
         Self { line, attempt: traced, request_id, begun, timeout }
     }
 
+    /// Whether its time is over so soon.
+    pub(super) fn ends_within(&self, time: Duration) -> bool {
+        self.timeout.is_some_and(|(limit, _)| limit <= time)
+    }
+
     /// It is the worker's now.
     pub(super) fn sent(self, lease: Box<dyn Lease>) -> Task {
         let Self { request_id, begun, timeout, attempt, .. } = self;

@@ -1,6 +1,6 @@
 //! What a worker's driver waits for while the worker is in service.
 
-use std::{future::pending, pin::Pin};
+use std::{future::pending, pin::Pin, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -15,6 +15,9 @@ use super::{
     running::{Running, append},
     vitals::{Occupation, Vitals},
 };
+
+/// A driver looks at its clocks at least this often, whatever happens.
+pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(5);
 
 /// What ended the driver's wait.
 pub(super) enum Wake {

@@ -8,8 +8,8 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    broker::{CancelFound, Ending, LeaseLost, Order, Output},
-    model::{EventBody, FailureReason, Outcome, Retrying, Rung, WorkerId},
+    broker::{CancelFound, Claimant, Ending, LeaseLost, Order, Output},
+    model::{EventBody, FailureReason, Outcome, Retrying, Rung},
     state::{self, QueryState},
     sync::Mutex,
     trace::QueryTrace,
@@ -80,7 +80,7 @@ impl Entry {
     }
 
     /// Takes the query if it still waits, counting an attempt.
-    pub(super) fn claim(&self, worker: WorkerId, ticket: Ticket) -> Option<Held> {
+    pub(super) fn claim(&self, claimant: Claimant<'_>, ticket: Ticket) -> Option<Held> {
         let mut record = self.record.lock();
         if record.state != QueryState::Pending {
             return None;
@@ -88,12 +88,12 @@ impl Entry {
         self.step(&mut record, QueryState::Processing);
         let story = record.story_mut();
         story.tries.attempt += 1;
-        story.worker = Some(worker);
+        story.worker = Some(claimant.worker);
         story.ticket = ticket;
         story.started_at.get_or_insert_with(SystemTime::now);
         let token = fastrand::u64(..);
         let (orders, receiver) = watch::channel(Order::Run);
-        story.holder = Some(Holder { token, orders });
+        story.holder = Some(Holder { token, orders, bell: claimant.bell.cloned() });
         let tries = story.tries;
         let trace = self.fixed.extras.as_ref().and_then(|extras| extras.trace.lock().as_deref().map(QueryTrace::link));
         Some(Held { token, tries, orders: receiver, trace })
@@ -241,6 +241,9 @@ impl Entry {
         };
         let reason: Arc<str> = reason.into();
         holder.orders.send_replace(Order::Cancel { reason: reason.clone() });
+        if let Some(bell) = &holder.bell {
+            bell.notify_one();
+        }
         story.cancel = Some(Box::new(Cancelling { reason, since: Instant::now() }));
         CancelFound::Running(state)
     }

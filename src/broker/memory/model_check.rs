@@ -71,7 +71,10 @@ fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
 fn claim(broker: &MemoryBroker, worker: u64) -> Option<Box<dyn Lease>> {
     broker
         .0
-        .claim(Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Open, takes_lane: false }, Instant::now())
+        .claim(
+            Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Open, takes_lane: false, bell: None },
+            Instant::now(),
+        )
         .map(|claim| claim.lease)
 }
 

@@ -83,6 +83,7 @@ pub(super) struct Bells {
 pub(super) struct Holder {
     pub token: u64,
     pub orders: watch::Sender<Order>,
+    pub bell: Option<Arc<Notify>>,
 }
 
 /// A cancel that was accepted while a worker had the query.

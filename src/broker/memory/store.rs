@@ -182,7 +182,7 @@ impl Store {
             if !self.owners.begin(entry.owner()) {
                 return Verdict::SetAside;
             }
-            let Some(held) = entry.claim(claimant.worker, item.ticket()) else {
+            let Some(held) = entry.claim(claimant, item.ticket()) else {
                 self.owners.did_not_begin(entry.owner());
                 ended.push(entry.clone());
                 return Verdict::Gone;

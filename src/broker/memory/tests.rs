@@ -78,8 +78,11 @@ fn id(text: &str) -> QueryId {
     QueryId::parse(text).unwrap()
 }
 
+const CLAIMANT: Claimant<'_> =
+    Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
+
 async fn claim(broker: &MemoryBroker) -> Option<Claim> {
-    broker.claim(Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false }).await.unwrap()
+    broker.claim(CLAIMANT).await.unwrap()
 }
 
 async fn claimed_id(broker: &MemoryBroker) -> Option<String> {
@@ -200,6 +203,18 @@ async fn readers_see_everything_once_from_where_they_ask() {
 }
 
 #[tokio::test]
+async fn a_cancel_rings_for_whoever_has_the_query() {
+    let broker = broker();
+    let bell = Arc::default();
+    broker.submit(query("a", 0)).await.unwrap();
+    let claim = broker.claim(Claimant { bell: Some(&bell), ..CLAIMANT }).await.unwrap().unwrap();
+    assert!(timeout(Duration::from_millis(20), bell.notified()).await.is_err(), "nothing is to be heard yet");
+    broker.cancel(&id("a"), "enough").await.unwrap();
+    timeout(Duration::from_secs(10), bell.notified()).await.expect("the bell rings");
+    assert_eq!(*claim.lease.orders().borrow(), Order::Cancel { reason: "enough".into() });
+}
+
+#[tokio::test]
 async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     let broker = broker();
     broker.submit(query("waits", 1)).await.unwrap();
@@ -238,7 +253,7 @@ async fn a_stale_lease_is_refused() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     let entry = broker.0.find(&id("a")).unwrap();
-    let held = entry.claim(WorkerId(1), queue::Ticket::default()).unwrap();
+    let held = entry.claim(CLAIMANT, queue::Ticket::default()).unwrap();
     assert_eq!(entry.append(held.token.wrapping_add(1), &mut vec![message(1)], Room::Respect), Err(LeaseLost));
     assert_eq!(entry.finish(held.token.wrapping_add(1), Vec::new(), Ending::plain(complete())), Err(LeaseLost));
     assert_eq!(

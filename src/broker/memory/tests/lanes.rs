@@ -7,7 +7,9 @@ fn in_lane(id: &str, lane: &str) -> NewQuery {
 }
 
 fn take(broker: &MemoryBroker, worker: u64, scope: Scope) -> Option<Claim> {
-    broker.0.claim(Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane: true }, Instant::now())
+    broker
+        .0
+        .claim(Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane: true, bell: None }, Instant::now())
 }
 
 fn taken(broker: &MemoryBroker, worker: u64, scope: Scope) -> Option<String> {

@@ -117,7 +117,7 @@ impl Pair {
     }
 
     fn claim(&mut self, worker: u64, scope: Scope, takes_lane: bool) {
-        let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane };
+        let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane, bell: None };
         let claimed = self.broker.0.claim(claimant, self.now).map(|claim| claim.lease);
         let number = claimed.as_ref().map(|lease| lease.query().as_str().parse::<u64>().unwrap());
         assert_eq!(number, self.model.claim(worker, scope, takes_lane, self.epoch()));
@@ -219,7 +219,7 @@ fn nothing_starves_under_a_stream_of_the_most_urgent() {
         now += Duration::from_secs(1);
         store.submit(query(&format!("urgent{rounds}"), 0), None, now).unwrap();
         store.submit(query(&format!("urgent{rounds}b"), 0), None, now).unwrap();
-        let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false };
+        let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
         let claim = store.claim(claimant, now).unwrap();
         served += usize::from(claim.lease.query().as_str().starts_with("patient"));
         assert!(served == 0 || rounds >= 30, "after three steps, not before");

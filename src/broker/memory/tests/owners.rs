@@ -55,7 +55,7 @@ async fn an_owners_limit_holds_over_all_kinds_and_through_a_retry() {
     let mut there = owned("there", "x");
     there.spec.kind = "other".into();
     broker.submit(there).await.unwrap();
-    let claimant = Claimant { kind: "other", worker: WorkerId(2), scope: Scope::Open, takes_lane: false };
+    let claimant = Claimant { kind: "other", worker: WorkerId(2), scope: Scope::Open, takes_lane: false, bell: None };
 
     let here = claim(&broker).await.unwrap();
     assert!(broker.claim(claimant).await.unwrap().is_none());
@@ -75,7 +75,7 @@ fn in_lane(id: &str, lane: &str) -> NewQuery {
 }
 
 async fn take(broker: &MemoryBroker, worker: u64) -> Option<Claim> {
-    let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Held, takes_lane: true };
+    let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Held, takes_lane: true, bell: None };
     broker.claim(claimant).await.unwrap()
 }
 
