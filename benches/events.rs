@@ -73,13 +73,16 @@ impl Log for Remuda {
     fn new() -> Self {
         let limits = MemoryLimits {
             max_queries: 1,
+            max_waiting_bytes: usize::MAX,
             max_events: KEPT,
             max_bytes: usize::MAX,
             overflow: Overflow::Gap,
             max_stall: Duration::ZERO,
             retention: Duration::from_mins(1),
             max_ended: 1,
+            max_ended_bytes: usize::MAX,
             max_dead: 1,
+            max_dead_bytes: usize::MAX,
             max_dead_age: Duration::from_mins(1),
             aging: None,
             max_queries_per_owner: None,

@@ -90,13 +90,16 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 fn broker() -> MemoryBroker {
     let limits = MemoryLimits {
         max_queries: usize::MAX,
+        max_waiting_bytes: usize::MAX,
         max_events: 100,
         max_bytes: 100_000,
         overflow: Overflow::Gap,
         max_stall: Duration::ZERO,
         retention: Duration::from_mins(1),
         max_ended: 100,
+        max_ended_bytes: usize::MAX,
         max_dead: 100,
+        max_dead_bytes: usize::MAX,
         max_dead_age: Duration::from_mins(1),
         aging: None,
         max_queries_per_owner: None,

@@ -94,7 +94,7 @@ pub async fn serve(listener: TcpListener, pool: Pool, door: Door, stop: impl Fut
         };
         let (service, closing) = (service.clone(), closing.clone());
         let stream = Secured::new(stream, door.tls.as_deref(), Inside::Http1);
-        connections.spawn(async move { attend(stream, service, closing, place).await });
+        connections.spawn(async move { attend(stream, service, closing, place, LIFETIME).await });
     }
     closing.cancel();
     while connections.join_next().await.is_some() {}
@@ -113,7 +113,13 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Answers the requests of one connection. What goes wrong with it is the client's to find.
-async fn attend(stream: Secured, service: TowerToHyperService<Router>, closing: CancellationToken, place: Place) {
+async fn attend(
+    stream: Secured,
+    service: TowerToHyperService<Router>,
+    closing: CancellationToken,
+    place: Place,
+    lifetime: Duration,
+) {
     let heard = AtomicBool::new(false);
     let service = service_fn(|request| {
         heard.store(true, Relaxed);
@@ -128,7 +134,7 @@ async fn attend(stream: Secured, service: TowerToHyperService<Router>, closing: 
     );
     let patience = tokio::select! {
         _ = connection.as_mut() => return,
-        () = sleep(LIFETIME) => PATIENCE,
+        () = sleep(lifetime) => PATIENCE,
         () = closing.cancelled() => PATIENCE,
         () = place.guest.asked_to_leave() => FAREWELL,
     };
@@ -198,4 +204,39 @@ fn describe(health: &Health) -> serde_json::Value {
         "lifecycle": health.lifecycle.to_string(),
         "occupancy": health.occupancy.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const LIFE: Duration = Duration::from_millis(300);
+
+    async fn answer_late() -> &'static str {
+        sleep(2 * LIFE).await;
+        "late\n"
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_life_and_after_its_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut idle = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut asking = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let places = Places::new(2);
+        for _ in 0..2 {
+            let stream = Secured::new(listener.accept().await.unwrap().0, None, Inside::Http1);
+            let service = TowerToHyperService::new(Router::new().route("/", get(answer_late)));
+            let place = places.try_take().unwrap();
+            tokio::spawn(attend(stream, service, CancellationToken::new(), place, LIFE));
+        }
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        asking.write_all(request).await.unwrap();
+        let (mut nothing, mut answer) = (Vec::new(), String::new());
+        timeout(PATIENCE / 2, idle.read_to_end(&mut nothing)).await.expect("it is closed in time").unwrap();
+        assert!(nothing.is_empty());
+        timeout(PATIENCE / 2, asking.read_to_string(&mut answer)).await.expect("it is closed in time").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("late\n"), "{answer}");
+    }
 }

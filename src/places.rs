@@ -1,32 +1,58 @@
-//! A bounded number of places for connections. When all are taken, whoever came first and has not settled makes room.
+//! A bounded number of places for connections. When all are taken, one who never asked for anything makes room, or whoever
+//! has been idle for longest.
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU8, Ordering::SeqCst},
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout},
+};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-const NEW: u8 = 0;
-const SETTLED: u8 = 1;
-const ASKED_TO_LEAVE: u8 = 2;
+/// A guest's standing: these two, and the number of its open calls in the bits below.
+const LEAVING: usize = 1 << (usize::BITS - 1);
+const SETTLED: usize = LEAVING >> 1;
+
+/// For how long one who has settled must have had no open call before it is asked to leave: a pause between two calls is
+/// not idleness.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often someone who waits looks again for one who could make room.
+const AGAIN: Duration = Duration::from_millis(100);
+/// One place in so many is for newcomers: up to that share they push out the idle, beyond it each other. So those who only
+/// come and say nothing never get the places of many who have settled, and those who settled never lock the door.
+const NEWCOMERS: usize = 8;
 
 #[derive(Debug)]
 pub struct Places {
     free: Arc<Semaphore>,
     max: usize,
+    house: Arc<House>,
     guests: Mutex<Guests>,
+}
+
+/// What all guests share.
+#[derive(Debug)]
+struct House {
+    opened: Instant,
+    /// Guests that have not settled.
+    newcomers: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Guests {
     /// In the order of their coming. Some may have settled, or left.
     new: VecDeque<Weak<Guest>>,
+    /// Some may have left.
+    all: Vec<Weak<Guest>>,
     /// Whoever was asked last. While it is still here, nobody else is asked.
     asked: Weak<Guest>,
 }
@@ -34,9 +60,16 @@ struct Guests {
 /// One who has a place.
 #[derive(Debug)]
 pub struct Guest {
-    standing: AtomicU8,
+    standing: AtomicUsize,
+    /// When its last call ended, in milliseconds since the house opened.
+    idle_since: AtomicU64,
     leave: CancellationToken,
+    house: Arc<House>,
 }
+
+/// A call of a guest, until this is dropped.
+#[derive(Debug)]
+pub struct OpenCall(Arc<Guest>);
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
@@ -49,7 +82,8 @@ impl Places {
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         let max = max.min(Semaphore::MAX_PERMITS);
-        Arc::new(Self { free: Arc::new(Semaphore::new(max)), max, guests: Mutex::default() })
+        let house = Arc::new(House { opened: Instant::now(), newcomers: AtomicUsize::new(0) });
+        Arc::new(Self { free: Arc::new(Semaphore::new(max)), max, house, guests: Mutex::default() })
     }
 
     /// A place that is free now.
@@ -58,22 +92,34 @@ impl Places {
         self.free.clone().try_acquire_owned().ok().map(|permit| self.seat(permit))
     }
 
-    /// Waits for a place, and asks one who has not settled to make room.
+    /// Waits for a place, and asks someone to make room.
     pub async fn take(self: Arc<Self>) -> Place {
         if let Some(place) = self.try_take() {
             return place;
         }
-        self.make_room();
-        let permit = self.free.clone().acquire_owned().await.expect("the semaphore is never closed");
-        self.seat(permit)
+        let mut permit = pin!(self.free.clone().acquire_owned());
+        loop {
+            self.make_room();
+            if let Ok(permit) = timeout(AGAIN, permit.as_mut()).await {
+                return self.seat(permit.expect("the semaphore is never closed"));
+            }
+        }
     }
 
     fn seat(&self, permit: OwnedSemaphorePermit) -> Place {
-        let guest = Arc::new(Guest { standing: AtomicU8::new(NEW), leave: CancellationToken::new() });
+        self.house.newcomers.fetch_add(1, SeqCst);
+        let guest = Arc::new(Guest {
+            standing: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(self.house.now()),
+            leave: CancellationToken::new(),
+            house: self.house.clone(),
+        });
         let mut guests = self.guests.lock();
-        if guests.new.len() > self.max.saturating_mul(2) {
-            guests.new.retain(|guest| guest.upgrade().is_some_and(|guest| guest.standing.load(SeqCst) == NEW));
+        if guests.all.len() > self.max.saturating_mul(2) {
+            guests.all.retain(|guest| guest.strong_count() > 0);
+            guests.new.retain(|guest| guest.upgrade().is_some_and(|guest| !guest.has_settled()));
         }
+        guests.all.push(Arc::downgrade(&guest));
         guests.new.push_back(Arc::downgrade(&guest));
         Place { guest, _permit: permit }
     }
@@ -83,28 +129,77 @@ impl Places {
         if guests.asked.strong_count() > 0 {
             return;
         }
-        while let Some(guest) = guests.new.pop_front() {
-            if guest.upgrade().is_some_and(|guest| guest.ask_to_leave()) {
-                guests.asked = guest;
-                return;
+        let before = self.house.now().saturating_sub(millis(IDLE));
+        let newcomers_first = self.house.newcomers.load(SeqCst) >= (self.max / NEWCOMERS).max(1);
+        let asked = if newcomers_first {
+            guests.ask_first_newcomer().or_else(|| guests.ask_idlest(before))
+        } else {
+            guests.ask_idlest(before).or_else(|| guests.ask_first_newcomer())
+        };
+        guests.asked = asked.as_ref().map(Arc::downgrade).unwrap_or_default();
+    }
+}
+
+impl House {
+    fn now(&self) -> u64 {
+        millis(self.opened.elapsed())
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Guests {
+    fn ask_first_newcomer(&mut self) -> Option<Arc<Guest>> {
+        while let Some(guest) = self.new.pop_front() {
+            let asked = guest.upgrade().filter(|guest| guest.ask_to_leave(|standing| standing & SETTLED == 0));
+            if asked.is_some() {
+                return asked;
             }
         }
+        None
+    }
+
+    /// Asks whoever has been without an open call for longest, if that was since `before`.
+    fn ask_idlest(&self, before: u64) -> Option<Arc<Guest>> {
+        let idle = self.all.iter().filter_map(Weak::upgrade).filter(|guest| guest.standing.load(SeqCst) == SETTLED);
+        let idlest = idle.min_by_key(|guest| guest.idle_since.load(SeqCst))?;
+        let long = idlest.idle_since.load(SeqCst) <= before;
+        (long && idlest.ask_to_leave(|standing| standing == SETTLED)).then_some(idlest)
     }
 }
 
 impl Guest {
-    /// From now on it is not asked to make room. `false` if it was already.
+    /// From now on it is asked to make room only when it is idle. `false` if it was asked already.
     pub fn settle(&self) -> bool {
-        self.standing.compare_exchange(NEW, SETTLED, SeqCst, SeqCst) != Err(ASKED_TO_LEAVE)
+        let before = self.standing.fetch_or(SETTLED, SeqCst);
+        if before & SETTLED == 0 {
+            self.house.newcomers.fetch_sub(1, SeqCst);
+        }
+        before & LEAVING == 0
+    }
+
+    /// It has an open call for as long as this is kept.
+    #[must_use]
+    pub fn call(self: Arc<Self>) -> OpenCall {
+        self.standing.fetch_add(1, SeqCst);
+        OpenCall(self)
+    }
+
+    fn has_settled(&self) -> bool {
+        self.standing.load(SeqCst) & SETTLED != 0
     }
 
     #[must_use]
-    pub fn has_settled(&self) -> bool {
-        self.standing.load(SeqCst) == SETTLED
+    pub fn is_leaving(&self) -> bool {
+        self.standing.load(SeqCst) & LEAVING != 0
     }
 
-    fn ask_to_leave(&self) -> bool {
-        let asked = self.standing.compare_exchange(NEW, ASKED_TO_LEAVE, SeqCst, SeqCst).is_ok();
+    fn ask_to_leave(&self, may_be_asked: impl Fn(usize) -> bool) -> bool {
+        let leaving =
+            |standing: usize| (standing & LEAVING == 0 && may_be_asked(standing)).then_some(standing | LEAVING);
+        let asked = self.standing.fetch_update(SeqCst, SeqCst, leaving).is_ok();
         if asked {
             self.leave.cancel();
         }
@@ -117,11 +212,24 @@ impl Guest {
     }
 }
 
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if !self.has_settled() {
+            self.house.newcomers.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.house.now(), SeqCst);
+        self.0.standing.fetch_sub(1, SeqCst);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -129,10 +237,19 @@ mod tests {
         place.guest.leave.is_cancelled()
     }
 
+    fn fill(places: &Places) -> Vec<Place> {
+        std::iter::from_fn(|| places.try_take()).collect()
+    }
+
+    /// Whether someone who waits this long gets a place.
+    async fn gets_one(places: &Arc<Places>, patience: Duration) -> bool {
+        timeout(patience, places.clone().take()).await.is_ok()
+    }
+
     #[tokio::test]
     async fn who_came_first_and_has_not_settled_makes_room() {
         let places = Places::new(3);
-        let mut taken: Vec<Place> = std::iter::from_fn(|| places.try_take()).collect();
+        let mut taken = fill(&places);
         assert_eq!(taken.len(), 3);
         assert!(taken[0].guest.settle());
         let waiting = tokio::spawn(places.clone().take());
@@ -142,8 +259,7 @@ mod tests {
         assert!(!taken[1].guest.settle(), "it is too late for that");
         assert!(!was_asked(&taken[0]) && !was_asked(&taken[2]));
         // Asked again before it left, nobody else is asked.
-        let again = timeout(Duration::from_millis(20), places.clone().take());
-        assert!(again.await.is_err());
+        assert!(!gets_one(&places, 2 * AGAIN).await);
         assert!(!was_asked(&taken[2]));
         taken.remove(1);
         let newcomer = waiting.await.unwrap();
@@ -152,14 +268,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_settled_stay() {
-        let places = Places::new(2);
-        let taken = [places.try_take().unwrap(), places.try_take().unwrap()];
+    async fn who_has_been_idle_for_longest_makes_room_and_who_has_a_call_does_not() {
+        let places = Places::new(3);
+        let mut taken = fill(&places);
+        let mut calls: Vec<OpenCall> = taken.iter().map(|place| place.guest.clone().call()).collect();
         assert!(taken.iter().all(|place| place.guest.settle() && place.guest.settle()));
-        assert!(timeout(Duration::from_millis(20), places.clone().take()).await.is_err());
+        assert!(!gets_one(&places, 2 * AGAIN).await);
         assert!(!taken.iter().any(was_asked));
-        drop(taken);
-        assert!(places.try_take().is_some());
+        let waiting = tokio::spawn(places.clone().take());
+        calls.remove(1);
+        sleep(IDLE / 2).await;
+        calls.remove(0);
+        assert!(!taken.iter().any(was_asked), "a pause is not idleness");
+        sleep(IDLE).await;
+        assert_eq!(taken.iter().map(was_asked).collect::<Vec<_>>(), [false, true, false]);
+        taken.remove(1);
+        waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn newcomers_push_out_a_share_of_the_idle_and_then_each_other() {
+        let places = Places::new(16);
+        let mut taken = fill(&places);
+        assert!(taken.iter().all(|place| place.guest.settle()));
+        sleep(IDLE).await;
+        let newcomers = ten_come(&places, &mut taken).await;
+        let settled = taken.iter().filter(|place| place.guest.has_settled()).count();
+        assert_eq!((settled, newcomers.len()), (14, 2));
+    }
+
+    /// Ten come one after another; who is asked leaves. Those of them that are left.
+    async fn ten_come(places: &Arc<Places>, taken: &mut Vec<Place>) -> Vec<Place> {
+        let mut came: Vec<Place> = Vec::new();
+        for _ in 0..10 {
+            let waiting = tokio::spawn(places.clone().take());
+            while !taken.iter().chain(&came).any(was_asked) {
+                sleep(AGAIN).await;
+            }
+            taken.retain(|place| !was_asked(place));
+            came.retain(|place| !was_asked(place));
+            came.push(waiting.await.unwrap());
+        }
+        came
     }
 
     #[test]
@@ -168,6 +318,8 @@ mod tests {
         for _ in 0..1_000 {
             drop(places.try_take());
         }
-        assert!(places.guests.lock().new.len() <= 6);
+        let guests = places.guests.lock();
+        assert!(guests.new.len() <= 6 && guests.all.len() <= 6);
+        assert_eq!(places.house.newcomers.load(SeqCst), 0);
     }
 }

@@ -192,15 +192,19 @@ async fn finish(mut task: JoinHandle<()>, deadline: Instant) {
 }
 
 fn limits(config: &Config) -> MemoryLimits {
+    let bytes = |size| usize::try_from(size).unwrap_or(usize::MAX);
     MemoryLimits {
         max_queries: config.queue.max_queries.get(),
+        max_waiting_bytes: bytes(config.queue.max_bytes),
         max_events: config.results.max_events.get(),
-        max_bytes: usize::try_from(config.results.max_bytes).unwrap_or(usize::MAX),
+        max_bytes: bytes(config.results.max_bytes),
         overflow: config.results.overflow,
         max_stall: config.results.max_stall,
         retention: config.results.retention,
         max_ended: config.results.max_ended.get(),
+        max_ended_bytes: bytes(config.results.max_total_bytes),
         max_dead: config.dead_letters.max,
+        max_dead_bytes: bytes(config.dead_letters.max_bytes),
         max_dead_age: config.dead_letters.max_age,
         aging: config.queue.aging,
         max_queries_per_owner: config.queue.max_queries_per_owner.map(NonZeroUsize::get),

@@ -1,5 +1,5 @@
 //! Bounds the time in which a request must have arrived: headers alone, or a message sent byte by byte, hold a call open
-//! for nothing.
+//! for nothing. In a conversation each message of the client must have arrived so soon after the one before.
 
 use std::{
     future::Future,
@@ -15,6 +15,8 @@ use humantime::format_duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
+
+use super::grpc::PREFIX_BYTES;
 
 /// Calls to this service are conversations: their requests come as the client thinks of them.
 const CONVERSATIONS: &str = "/grpc.reflection.";
@@ -35,8 +37,20 @@ struct Arriving {
     body: Body,
     limit: Duration,
     due: Instant,
+    /// Of a conversation: where its messages end.
+    messages: Option<Messages>,
     /// Made when there is first something to wait for, which mostly there is not.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Finds the ends of messages in a stream of bytes.
+#[derive(Debug, Default)]
+struct Messages {
+    prefix: [u8; PREFIX_BYTES],
+    /// How much of the prefix has come.
+    known: usize,
+    /// How much of the message itself has not.
+    missing: usize,
 }
 
 impl<S> Layer<S> for ArrivalLayer {
@@ -57,11 +71,47 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Arrival<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        if request.body().is_end_stream() || request.uri().path().starts_with(CONVERSATIONS) {
+        if request.body().is_end_stream() {
             return self.inner.call(request);
         }
         let (limit, due) = (self.limit, Instant::now() + self.limit);
-        self.inner.call(request.map(|body| Body::new(Arriving { body, limit, due, timer: None })))
+        let messages = request.uri().path().starts_with(CONVERSATIONS).then(Messages::default);
+        self.inner.call(request.map(|body| Body::new(Arriving { body, limit, due, messages, timer: None })))
+    }
+}
+
+impl Messages {
+    /// Whether a message ends within these bytes.
+    fn end_within(&mut self, mut bytes: &[u8]) -> bool {
+        let mut ended = false;
+        while !bytes.is_empty() {
+            let of_prefix = bytes.len().min(PREFIX_BYTES - self.known);
+            self.prefix[self.known..][..of_prefix].copy_from_slice(&bytes[..of_prefix]);
+            bytes = &bytes[of_prefix..];
+            self.known += of_prefix;
+            if of_prefix > 0 && self.known == PREFIX_BYTES {
+                let [_, length @ ..] = self.prefix;
+                self.missing = u32::from_be_bytes(length) as usize;
+            }
+            let of_message = bytes.len().min(self.missing);
+            bytes = &bytes[of_message..];
+            self.missing -= of_message;
+            if self.known == PREFIX_BYTES && self.missing == 0 {
+                self.known = 0;
+                ended = true;
+            }
+        }
+        ended
+    }
+}
+
+impl Arriving {
+    /// In a conversation, a message that has come gives time for the next one.
+    fn note(&mut self, data: &[u8]) {
+        if self.messages.as_mut().is_some_and(|messages| messages.end_within(data)) {
+            self.due = Instant::now() + self.limit;
+            self.timer = None;
+        }
     }
 }
 
@@ -74,6 +124,9 @@ impl HttpBody for Arriving {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                self.note(data);
+            }
             return Poll::Ready(frame);
         }
         let due = self.due;
@@ -88,5 +141,23 @@ impl HttpBody for Arriving {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After which of these pieces a message has ended.
+    fn ends(pieces: &[&[u8]]) -> Vec<bool> {
+        let mut messages = Messages::default();
+        pieces.iter().map(|piece| messages.end_within(piece)).collect()
+    }
+
+    #[test]
+    fn a_message_ends_where_its_prefix_says() {
+        assert_eq!(ends(&[&[0, 0, 0, 0, 2, 1, 2], &[0], &[0, 0, 0, 1], &[1]]), [true, false, false, true]);
+        assert_eq!(ends(&[&[0, 0, 0, 0, 2, 1], &[2, 0, 0, 0, 0, 1], &[9]]), [false, true, true]);
+        assert_eq!(ends(&[&[0, 0, 0, 0], &[0], &[], &[0, 0, 0, 0, 0]]), [false, true, false, true]);
     }
 }

@@ -76,7 +76,9 @@ pub(super) fn refused(error: &RequestError) -> Status {
         }
         RequestError::Submit(SubmitError::Unavailable(error)) => unavailable(error),
         RequestError::Unroutable(unroutable) => unroutable_status(unroutable),
-        RequestError::Submit(SubmitError::QueueFull { .. }) => full(&message, info("QUEUE_FULL", [])),
+        RequestError::Submit(SubmitError::QueueFull { .. } | SubmitError::QueueBytesFull { .. }) => {
+            full(&message, info("QUEUE_FULL", []))
+        }
         RequestError::Submit(SubmitError::OwnerQueueFull { owner, .. }) => {
             full(&message, info("OWNER_QUEUE_FULL", [("owner", owner.to_string())]))
         }

@@ -1,5 +1,6 @@
 //! Accepts connections: a bounded number at a time, and with a pause where the system has run out of descriptors.
-//! When all places are taken, the oldest connection without a call that was let through makes room.
+//! When all places are taken, the oldest connection without a call that was let through makes room, or the one that has been
+//! idle for longest.
 
 use std::{
     future::Future,
@@ -7,8 +8,8 @@ use std::{
     path::PathBuf,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
+    task::{Context, Poll, Waker, ready},
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -34,6 +35,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const FIRST_BYTES: Duration = Duration::from_secs(10);
 const PREFACE: usize = 24;
 
+/// How often the log says that all places are taken, while they are.
+const WARN_EVERY: Duration = Duration::from_mins(1);
+
 /// Where connections come from.
 #[derive(Debug)]
 pub enum Listener {
@@ -49,6 +53,8 @@ pub(super) struct Incoming {
     places: Arc<Places>,
     /// The connection that was accepted last, while it waits for a place.
     waiting: Option<(Accepted, Seating)>,
+    max_connections: usize,
+    warned: Option<Instant>,
     connections: Connections,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -63,8 +69,9 @@ pub(super) struct Connection {
     /// Runs until the client has said that it speaks HTTP/2.
     patience: Option<Pin<Box<Sleep>>>,
     received: usize,
-    /// `None` once it has settled.
-    asked_to_leave: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    asked_to_leave: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Who is woken when it is asked.
+    wakes: Option<Waker>,
     _open: OpenConnection,
     place: Place,
 }
@@ -80,7 +87,26 @@ impl Incoming {
         max_connections: usize,
         connections: Connections,
     ) -> Self {
-        Self { listener, tls, places: Places::new(max_connections), waiting: None, connections, pause: None }
+        connections.set_limit(max_connections);
+        let places = Places::new(max_connections);
+        Self { listener, tls, places, waiting: None, max_connections, warned: None, connections, pause: None }
+    }
+
+    /// Finds a place for a connection, at once or later.
+    fn seat(&mut self, stream: Accepted) -> Option<Connection> {
+        if let Some(place) = self.places.try_take() {
+            return Some(self.connect(stream, place));
+        }
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            self.warned = Some(Instant::now());
+            warn!(
+                limit = self.max_connections,
+                "all places for connections are taken (server.max_connections); those that never called or are idle \
+                 make room"
+            );
+        }
+        self.waiting = Some((stream, Box::pin(self.places.clone().take())));
+        None
     }
 
     fn connect(&self, stream: Accepted, place: Place) -> Connection {
@@ -93,7 +119,8 @@ impl Incoming {
             stream,
             patience: Some(Box::pin(sleep(FIRST_BYTES))),
             received: 0,
-            asked_to_leave: Some(Box::pin(place.guest.asked_to_leave())),
+            asked_to_leave: Box::pin(place.guest.asked_to_leave()),
+            wakes: None,
             _open: self.connections.opened(),
             place,
         }
@@ -137,7 +164,11 @@ impl Stream for Incoming {
                 return Poll::Ready(Some(Ok(self.connect(stream, place))));
             }
             match ready!(self.listener.poll_accept(context)) {
-                Ok(stream) => self.waiting = Some((stream, Box::pin(self.places.clone().take()))),
+                Ok(stream) => {
+                    if let Some(connection) = self.seat(stream) {
+                        return Poll::Ready(Some(Ok(connection)));
+                    }
+                }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; trying again shortly");
                     self.pause = Some(Box::pin(sleep(PAUSE)));
@@ -159,15 +190,20 @@ impl Connection {
     /// Fails if nothing has come of it for too long, or if another needs its place more. Asked whenever there is nothing
     /// else to do.
     fn poll_patience<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if self.place.guest.has_settled() {
-            self.asked_to_leave = None;
-        }
         let too_long = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready());
-        let asked = self.asked_to_leave.as_mut().is_some_and(|asked| asked.as_mut().poll(context).is_ready());
-        if too_long || asked {
+        if too_long || self.must_leave(context) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
+    }
+
+    /// Whether another needs its place more. It is asked at each pause of a busy connection, which mostly wakes as before.
+    fn must_leave(&mut self, context: &mut Context<'_>) -> bool {
+        if self.wakes.as_ref().is_some_and(|wakes| wakes.will_wake(context.waker())) {
+            return self.place.guest.is_leaving();
+        }
+        self.wakes = Some(context.waker().clone());
+        self.asked_to_leave.as_mut().poll(context).is_ready()
     }
 }
 

@@ -18,8 +18,11 @@ use tracing::{Instrument, debug};
 
 use crate::{
     metrics::{CODES, MethodMetrics, Metrics},
+    places::OpenCall,
     trace::CallTrace,
 };
+
+use super::incoming::Caller;
 
 #[derive(Debug, Clone)]
 pub(super) struct ObserveLayer {
@@ -41,6 +44,8 @@ struct Call {
     begun: Instant,
     trace: CallTrace,
     code: Option<Code>,
+    /// Its connection is not idle meanwhile.
+    _open: Option<OpenCall>,
 }
 
 pin_project! {
@@ -94,7 +99,8 @@ where
             request.extensions_mut().insert(context.clone());
         }
         let span = trace.span.clone();
-        let mut call = Call { metrics, begun: Instant::now(), trace, code: None };
+        let open = request.extensions().get().map(|Caller(guest)| guest.clone().call());
+        let mut call = Call { metrics, begun: Instant::now(), trace, code: None, _open: open };
         let handling = self.inner.call(request);
         let observed = async move {
             let response = handling.await?;

@@ -9,6 +9,11 @@ pub enum SubmitError {
     #[error("the queue is full: {waiting} queries wait, at most {limit} may (queue.max_queries)")]
     QueueFull { waiting: usize, limit: usize },
     #[error(
+        "the queue is full: payloads of {bytes} bytes wait, and with this one of {payload} they would be more than \
+         {limit} (queue.max_bytes)"
+    )]
+    QueueBytesFull { bytes: usize, payload: usize, limit: usize },
+    #[error(
         "the queue is full for {owner}: {waiting} of its queries wait, at most {limit} may (queue.max_queries_per_owner)"
     )]
     OwnerQueueFull { owner: Box<str>, waiting: usize, limit: usize },

@@ -82,6 +82,7 @@ pub struct PoolConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueConfig {
     pub max_queries: NonZeroUsize,
+    pub max_bytes: u64,
     /// `None` when switched off.
     pub aging: Option<Duration>,
     /// `None` for no bound.
@@ -129,6 +130,7 @@ pub struct RetryConfig {
 pub struct DeadLettersConfig {
     /// 0 when none are kept.
     pub max: usize,
+    pub max_bytes: u64,
     pub max_age: Duration,
 }
 
@@ -138,6 +140,7 @@ pub struct ResultsConfig {
     pub max_bytes: u64,
     pub retention: Duration,
     pub max_ended: NonZeroUsize,
+    pub max_total_bytes: u64,
     pub overflow: Overflow,
     pub max_stall: Duration,
 }

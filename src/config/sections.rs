@@ -183,6 +183,7 @@ fn short_socket_dir(dir: &Path) -> Result<(), Problem> {
 fn queue(mut section: SectionReader<'_>) -> QueueConfig {
     QueueConfig {
         max_queries: section.read(&keys::MAX_QUERIES, positive(MOST_RECORDS)).value,
+        max_bytes: section.read(&keys::QUEUE_MAX_BYTES, size(KIB..=1024 * GIB)).value,
         aging: section.read(&keys::AGING, or_off(duration(SOME_DURATION))).value,
         max_queries_per_owner: section.read(&keys::MAX_QUERIES_PER_OWNER, or_none(positive(MOST_RECORDS))).value,
         max_running_per_owner: section.read(&keys::MAX_RUNNING_PER_OWNER, or_none(positive(MOST_THINGS))).value,
@@ -204,6 +205,7 @@ fn retry(mut section: SectionReader<'_>) -> RetryConfig {
 fn dead_letters(mut section: SectionReader<'_>) -> DeadLettersConfig {
     DeadLettersConfig {
         max: section.read(&keys::DEAD_LETTERS_MAX, count(0..=MOST_RECORDS)).value,
+        max_bytes: section.read(&keys::DEAD_LETTERS_MAX_BYTES, size(KIB..=1024 * GIB)).value,
         max_age: section.read(&keys::DEAD_LETTERS_MAX_AGE, duration(SOME_DURATION)).value,
     }
 }
@@ -214,6 +216,7 @@ fn results(mut section: SectionReader<'_>) -> ResultsConfig {
         max_bytes: section.read(&keys::MAX_BYTES, size(KIB..=1024 * GIB)).value,
         retention: section.read(&keys::RETENTION, duration(ANY_DURATION)).value,
         max_ended: section.read(&keys::MAX_ENDED, positive(MOST_RECORDS)).value,
+        max_total_bytes: section.read(&keys::MAX_TOTAL_BYTES, size(KIB..=1024 * GIB)).value,
         overflow: section.read(&keys::OVERFLOW, |node| OVERFLOWS.parse(node)).value,
         max_stall: section.read(&keys::MAX_STALL, duration(ANY_DURATION)).value,
     }

@@ -128,6 +128,7 @@ fn pool(config: &PoolConfig) -> Vec<Entry> {
 fn queue(config: &QueueConfig) -> Vec<Entry> {
     vec![
         set(&keys::MAX_QUERIES, count(config.max_queries)),
+        set(&keys::QUEUE_MAX_BYTES, size(config.max_bytes)),
         set(&keys::AGING, or_word("off", config.aging.map(duration))),
         set(&keys::MAX_QUERIES_PER_OWNER, or_word("none", config.max_queries_per_owner.map(count))),
         set(&keys::MAX_RUNNING_PER_OWNER, or_word("none", config.max_running_per_owner.map(count))),
@@ -151,7 +152,11 @@ fn retry(config: &RetryConfig) -> Vec<Entry> {
 }
 
 fn dead_letters(config: &DeadLettersConfig) -> Vec<Entry> {
-    vec![set(&keys::DEAD_LETTERS_MAX, count(config.max)), set(&keys::DEAD_LETTERS_MAX_AGE, duration(config.max_age))]
+    vec![
+        set(&keys::DEAD_LETTERS_MAX, count(config.max)),
+        set(&keys::DEAD_LETTERS_MAX_BYTES, size(config.max_bytes)),
+        set(&keys::DEAD_LETTERS_MAX_AGE, duration(config.max_age)),
+    ]
 }
 
 fn results(config: &ResultsConfig) -> Vec<Entry> {
@@ -160,6 +165,7 @@ fn results(config: &ResultsConfig) -> Vec<Entry> {
         set(&keys::MAX_BYTES, size(config.max_bytes)),
         set(&keys::RETENTION, duration(config.retention)),
         set(&keys::MAX_ENDED, count(config.max_ended)),
+        set(&keys::MAX_TOTAL_BYTES, size(config.max_total_bytes)),
         set(&keys::OVERFLOW, string(OVERFLOWS.word(config.overflow))),
         set(&keys::MAX_STALL, duration(config.max_stall)),
     ]

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus::{Gauge, Histogram, IntCounter};
 
-use super::{family::Families, table::Id};
+use super::{family::Families, float, table::Id};
 
 /// The status codes of gRPC, each at its number.
 pub const CODES: [&str; 17] = [
@@ -37,7 +37,10 @@ pub struct MethodMetrics {
 
 /// The connections that are open.
 #[derive(Clone)]
-pub struct Connections(Gauge);
+pub struct Connections {
+    open: Gauge,
+    limit: Gauge,
+}
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
@@ -63,24 +66,29 @@ impl MethodMetrics {
 
 impl Connections {
     pub(super) fn new(families: &Families) -> Self {
-        Self(families.gauge(Id::GrpcConnections, &[]))
+        let gauge = |id| families.gauge(id, &[]);
+        Self { open: gauge(Id::GrpcConnections), limit: gauge(Id::GrpcConnectionsLimit) }
+    }
+
+    pub fn set_limit(&self, max: usize) {
+        self.limit.set(float(max as u64));
     }
 
     #[must_use]
     pub fn opened(&self) -> OpenConnection {
-        self.0.inc();
+        self.open.inc();
         OpenConnection(self.clone())
     }
 }
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connections({})", self.0.get())
+        write!(f, "Connections({} of {})", self.open.get(), self.limit.get())
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.0.dec();
+        self.0.open.dec();
     }
 }

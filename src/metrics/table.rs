@@ -133,6 +133,8 @@ metrics! {
         "Duration of gRPC calls; of streams, until their end.";
     GrpcConnections: Gauge "remuda_grpc_connections" []
         "Open gRPC connections.";
+    GrpcConnectionsLimit: Gauge "remuda_grpc_connections_limit" []
+        "How many gRPC connections may be open (server.max_connections).";
 
     ProcessCpu: FineCounter "process_cpu_seconds_total" []
         "Processor time that the server itself has used.";

@@ -187,7 +187,8 @@ impl EventBody {
 }
 
 impl Failure {
-    fn weight(&self) -> usize {
+    /// What its texts count for against limits in bytes.
+    pub(crate) fn weight(&self) -> usize {
         self.message.len() + self.details.as_ref().map_or(0, JsonText::len)
     }
 }

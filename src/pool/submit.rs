@@ -69,7 +69,7 @@ impl RequestError {
             Self::Busy { .. } => Refusal::Busy,
             Self::CircuitOpen { .. } => Refusal::CircuitOpen,
             Self::Unroutable(_) => Refusal::Invalid,
-            Self::Submit(SubmitError::QueueFull { .. }) => Refusal::QueueFull,
+            Self::Submit(SubmitError::QueueFull { .. } | SubmitError::QueueBytesFull { .. }) => Refusal::QueueFull,
             Self::Submit(SubmitError::OwnerQueueFull { .. }) => Refusal::OwnerQueueFull,
             Self::Submit(SubmitError::Conflict { .. }) => Refusal::Conflict,
             Self::Submit(SubmitError::Unavailable(_)) => return None,

@@ -81,13 +81,16 @@ impl Stage {
     pub(crate) fn broker(&self) -> Arc<MemoryBroker> {
         let limits = MemoryLimits {
             max_queries: 10,
+            max_waiting_bytes: usize::MAX,
             max_events: 10,
             max_bytes: 1_000,
             overflow: Overflow::Gap,
             max_stall: Duration::ZERO,
             retention: Duration::from_hours(1),
             max_ended: 10,
+            max_ended_bytes: usize::MAX,
             max_dead: 10,
+            max_dead_bytes: usize::MAX,
             max_dead_age: Duration::from_hours(1),
             aging: None,
             max_queries_per_owner: None,

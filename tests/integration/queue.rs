@@ -144,3 +144,47 @@ async fn of_ended_queries_only_so_many_are_kept() {
         assert_eq!(client.state(&format!("q{n}")).await, QueryState::Complete, "q{n}");
     }
 }
+
+fn weighing(bytes: usize, priority: u32) -> Query {
+    Query { payload: json!("x".repeat(bytes - 2)).to_string(), ..query_of("", priority) }
+}
+
+#[tokio::test]
+async fn payloads_that_wait_weigh_no_more_than_they_may() {
+    let (_server, mut client, gate) = busy_server("max_bytes = \"10KiB\"").await;
+    submit_as(&mut client, "first", weighing(6_000, 5)).await.unwrap();
+    submit_as(&mut client, "low", weighing(4_000, 9)).await.unwrap();
+    let refused = submit_as(&mut client, "too-much", weighing(1_000, 9)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("queue.max_bytes"), "{refused}");
+    assert_eq!(refused.get_error_details().error_info().unwrap().reason, "QUEUE_FULL");
+    submit_as(&mut client, "urgent", weighing(4_200, 1)).await.unwrap();
+    let events = client.read_all("low").await;
+    assert!(matches!(&events[..], [TestEvent::Rejected(_)]), "{events:?}");
+    assert_eq!(served(&mut client, &gate, &["first", "urgent"]).await, ["urgent", "first"]);
+    submit_as(&mut client, "later", weighing(9_000, 9)).await.unwrap();
+}
+
+#[tokio::test]
+async fn ended_queries_and_dead_letters_weigh_no_more_than_they_may() {
+    let limits =
+        "[retry]\nattempts = 0\n[results]\nmax_total_bytes = \"10KiB\"\n[dead_letters]\nmax_bytes = \"10KiB\"\n";
+    let server = Server::start(&format!("{limits}{}", fake_kind("k", &[], "min = 1")));
+    let mut client = server.client().await;
+    let dying = json!({"steps": [{"message": "x".repeat(2_000)}, {"error": {"error": "no", "retryable": true}}]});
+    for n in 0..10 {
+        let id = format!("q{n}");
+        submit_as(&mut client, &id, weighing(2_000, 5)).await.unwrap();
+        assert!(matches!(client.read_all(&id).await.last(), Some(TestEvent::Complete(_))), "{id}");
+        let id = format!("d{n}");
+        submit_as(&mut client, &id, query(&dying)).await.unwrap();
+        assert!(matches!(client.read_all(&id).await.last(), Some(TestEvent::Error(_))), "{id}");
+    }
+    // A query of 2,000 bytes is echoed, so that 4,000 are kept of it.
+    for n in 0..8 {
+        let gone = client.cancel(&format!("q{n}"), "").await.unwrap_err();
+        assert_eq!(gone.code(), Code::NotFound, "q{n}");
+    }
+    assert_eq!(client.state("q9").await, QueryState::Complete);
+    assert_eq!(server.metric(r#"remuda_dead_letters{kind="k"}"#) as u32, 2);
+}

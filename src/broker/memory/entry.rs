@@ -32,7 +32,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(fixed: Arrival, now: Instant) -> Self {
-        fixed.tally.entered(QueryState::Pending);
+        fixed.tally.entered(QueryState::Pending, fixed.spec.payload.len());
         fixed.tally.owners.entered(fixed.spec.owner.as_deref(), QueryState::Pending);
         Self {
             fixed,
@@ -53,6 +53,10 @@ impl Entry {
 
     pub(super) fn owner(&self) -> Option<&str> {
         self.fixed.spec.owner.as_deref()
+    }
+
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.fixed.spec.payload.len()
     }
 
     /// Whether no worker has had it yet.
@@ -307,7 +311,7 @@ impl Entry {
 
     fn step(&self, record: &mut Record, to: QueryState) {
         state::transition(record.state, to).expect("the broker makes only legal transitions");
-        self.fixed.tally.moved(record.state, to);
+        self.fixed.tally.moved(record.state, to, self.payload_bytes());
         self.fixed.tally.owners.moved(self.owner(), record.state, to);
         record.state = to;
     }

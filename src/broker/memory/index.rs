@@ -25,9 +25,20 @@ pub(super) struct Index {
     by_id: HashSet<ById, RandomState>,
     by_arrival: Arrivals,
     /// Ended queries, in the order in which they ended.
-    ended: VecDeque<(Instant, Arc<Entry>)>,
-    /// Those among them that are kept as dead letters, by order of arrival.
-    dead: BTreeMap<u64, (Instant, Arc<Entry>)>,
+    ended: VecDeque<Kept>,
+    ended_bytes: usize,
+    /// Those that are kept as dead letters, by order of arrival.
+    dead: BTreeMap<u64, Kept>,
+    dead_bytes: usize,
+}
+
+/// A query that has ended.
+#[derive(Debug)]
+struct Kept {
+    since: Instant,
+    /// Its weight, which no longer changes.
+    bytes: usize,
+    entry: Arc<Entry>,
 }
 
 /// A query that is found by its id without the id being kept twice.
@@ -54,12 +65,14 @@ impl PartialEq for ById {
 
 impl Eq for ById {}
 
-/// How long ended queries are kept.
+/// How long ended queries are kept, and how many. The newest one is kept whatever its size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Keep {
     pub retention: Duration,
     pub max_ended: usize,
+    pub max_ended_bytes: usize,
     pub max_dead: usize,
+    pub max_dead_bytes: usize,
     pub max_dead_age: Duration,
 }
 
@@ -74,30 +87,42 @@ impl Index {
     }
 
     pub(super) fn ended(&mut self, now: Instant, entry: Arc<Entry>) {
-        if entry.is_dead_letter() {
-            entry.fixed.tally.metrics.dead_letter_kept();
-            self.dead.insert(entry.fixed.number, (now, entry));
+        let kept = Kept { since: now, bytes: entry.weight(), entry };
+        if kept.entry.is_dead_letter() {
+            kept.entry.fixed.tally.metrics.dead_letter_kept();
+            self.dead_bytes += kept.bytes;
+            self.dead.insert(kept.entry.fixed.number, kept);
         } else {
-            self.ended.push_back((now, entry));
+            self.keep_ended(kept);
         }
+    }
+
+    fn keep_ended(&mut self, kept: Kept) {
+        self.ended_bytes += kept.bytes;
+        self.ended.push_back(kept);
     }
 
     /// Takes out the ended queries that are too old or too many. The caller drops them, outside the lock.
     pub(super) fn forget(&mut self, now: Instant, keep: Keep) -> Vec<Arc<Entry>> {
         let mut forgotten = Vec::new();
-        while let Some((at, _)) = self.ended.front() {
-            if self.ended.len() <= keep.max_ended && now.duration_since(*at) < keep.retention {
+        while let Some(oldest) = self.ended.front() {
+            let count = self.ended.len();
+            let too_many = count > keep.max_ended || (count > 1 && self.ended_bytes > keep.max_ended_bytes);
+            if !too_many && now.duration_since(oldest.since) < keep.retention {
                 break;
             }
-            forgotten.extend(self.ended.pop_front().map(|(_, entry)| entry));
+            self.ended_bytes -= oldest.bytes;
+            forgotten.extend(self.ended.pop_front().map(|kept| kept.entry));
         }
-        while let Some(oldest) = self.dead.first_entry() {
-            let (at, _) = oldest.get();
-            if now.duration_since(*at) < keep.max_dead_age && self.dead.len() <= keep.max_dead {
+        while let Some((_, oldest)) = self.dead.first_key_value() {
+            let count = self.dead.len();
+            let too_many = count > keep.max_dead || (count > 1 && self.dead_bytes > keep.max_dead_bytes);
+            if !too_many && now.duration_since(oldest.since) < keep.max_dead_age {
                 break;
             }
-            let gone = self.dead.pop_first().map(|(_, (_, entry))| entry);
-            forgotten.extend(gone.inspect(|entry| entry.fixed.tally.metrics.dead_letter_gone()));
+            let entry = oldest.entry.clone();
+            self.drop_dead(&entry);
+            forgotten.push(entry);
         }
         for entry in &forgotten {
             self.remove(entry);
@@ -121,7 +146,7 @@ impl Index {
     }
 
     pub(super) fn dead_letters(&self, kind: Option<&str>, page: Page) -> DeadLetterPage {
-        let letters = self.dead.range(page.after.saturating_add(1)..).map(|(_, (_, entry))| entry);
+        let letters = self.dead.range(page.after.saturating_add(1)..).map(|(_, kept)| &kept.entry);
         let mut of_kind = letters.filter(|entry| kind.is_none_or(|kind| *kind == *entry.fixed.spec.kind)).peekable();
         let mut found: Vec<&Arc<Entry>> = Vec::new();
         while let Some(entry) = of_kind.next_if(|_| found.len() < page.size) {
@@ -135,8 +160,9 @@ impl Index {
 
     /// Makes a dead letter a plain ended query, whose retention begins now.
     pub(super) fn revived(&mut self, now: Instant, entry: &Arc<Entry>) {
-        self.drop_dead(entry);
-        self.ended.push_back((now, entry.clone()));
+        if let Some(kept) = self.drop_dead(entry) {
+            self.keep_ended(Kept { since: now, ..kept });
+        }
     }
 
     /// Forgets a dead letter at once.
@@ -147,16 +173,22 @@ impl Index {
         Some(entry)
     }
 
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> (usize, usize) {
+        (self.ended_bytes, self.dead_bytes)
+    }
+
     /// How many places there are in the order of arrival, taken or not.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.by_arrival.len()
     }
 
-    fn drop_dead(&mut self, entry: &Entry) {
-        if self.dead.remove(&entry.fixed.number).is_some() {
-            entry.fixed.tally.metrics.dead_letter_gone();
-        }
+    fn drop_dead(&mut self, entry: &Entry) -> Option<Kept> {
+        let kept = self.dead.remove(&entry.fixed.number)?;
+        self.dead_bytes -= kept.bytes;
+        entry.fixed.tally.metrics.dead_letter_gone();
+        Some(kept)
     }
 
     pub(super) fn list(&self, filter: &QueryFilter, page: Page) -> QueryPage {

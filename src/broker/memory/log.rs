@@ -27,6 +27,11 @@ impl Log {
         self.first
     }
 
+    /// What is kept weighs so much.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn next(&self) -> u64 {
         self.first + self.events.len() as u64
     }

@@ -49,19 +49,22 @@ use tally::KindTally;
 /// The bounds of what is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLimits {
-    /// Queries that may wait.
+    /// Queries that may wait, and bytes of their payloads.
     pub max_queries: usize,
+    pub max_waiting_bytes: usize,
     /// Events and bytes of one query's log.
     pub max_events: usize,
     pub max_bytes: usize,
     /// What happens when a log is full and its readers are slow, after the worker has waited this long.
     pub overflow: Overflow,
     pub max_stall: Duration,
-    /// How long, and how many, ended queries are kept.
+    /// How long, how many, and in how many bytes, ended queries are kept.
     pub retention: Duration,
     pub max_ended: usize,
+    pub max_ended_bytes: usize,
     /// The same for dead letters.
     pub max_dead: usize,
+    pub max_dead_bytes: usize,
     pub max_dead_age: Duration,
     /// After how long a waiting query counts as one priority more urgent. `None`: never.
     pub aging: Option<Duration>,
@@ -79,7 +82,9 @@ impl MemoryLimits {
         Keep {
             retention: self.retention,
             max_ended: self.max_ended,
+            max_ended_bytes: self.max_ended_bytes,
             max_dead: self.max_dead,
+            max_dead_bytes: self.max_dead_bytes,
             max_dead_age: self.max_dead_age,
         }
     }

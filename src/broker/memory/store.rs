@@ -17,7 +17,7 @@ use crate::{
     metrics::QueryMetrics,
     model::{Outcome, QueryId, QuerySpec, RejectReason},
     state::QueryState,
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock},
+    sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
 
 use super::{
@@ -28,7 +28,7 @@ use super::{
     owners::Owners,
     queue::{Item, Verdict},
     record::{Arrival, Extras},
-    tally::KindTally,
+    tally::{KindTally, Waiting},
 };
 
 /// How often the chores run when no deadline calls earlier.
@@ -44,7 +44,7 @@ pub(super) struct Store {
     /// When queries are to be looked at. Weak: a query that ended early is not kept alive by its deadline.
     pub deadlines: Mutex<BTreeMap<(Instant, u64), Weak<Entry>>>,
     pub next_number: AtomicU64,
-    pub waiting: Arc<AtomicUsize>,
+    pub waiting: Arc<Waiting>,
     pub owners: Arc<Owners>,
     pub closed: AtomicBool,
     pub arrival: Notify,
@@ -76,30 +76,42 @@ impl Store {
         {
             return Err(SubmitError::OwnerQueueFull { owner: owner.clone(), waiting, limit });
         }
-        let limit = self.limits.max_queries;
-        let waiting = self.waiting.load(Relaxed);
-        if waiting < limit {
-            return Ok(None);
+        match self.fullness(spec.payload.len()) {
+            None => Ok(None),
+            Some(full) => self.shed_for(spec, &full).map(Some).ok_or(full),
         }
-        self.shed_for(spec.priority).map(Some).ok_or(SubmitError::QueueFull { waiting, limit })
     }
 
-    /// Ends the newest query of the worst priority, if that is worse than this one.
-    fn shed_for(&self, priority: u32) -> Option<Arc<Entry>> {
+    /// Why no query with a payload of so many bytes may wait with the others. One that waits alone may be of any size.
+    fn fullness(&self, payload: usize) -> Option<SubmitError> {
+        let (waiting, bytes) = (self.waiting.queries.load(Relaxed), self.waiting.bytes.load(Relaxed));
+        let (limit, most) = (self.limits.max_queries, self.limits.max_waiting_bytes);
+        if waiting >= limit {
+            return Some(SubmitError::QueueFull { waiting, limit });
+        }
+        let fits = waiting == 0 || bytes.saturating_add(payload) <= most;
+        (!fits).then_some(SubmitError::QueueBytesFull { bytes, payload, limit: most })
+    }
+
+    /// Whether the queue could take this query in place of that one.
+    fn makes_room(&self, victim: &Entry, query: &QuerySpec) -> bool {
+        let rest = self.waiting.bytes.load(Relaxed).saturating_sub(victim.payload_bytes());
+        rest == 0 || rest.saturating_add(query.payload.len()) <= self.limits.max_waiting_bytes
+    }
+
+    /// Ends the newest query of the worst priority, if that is worse than this one's and makes room enough.
+    fn shed_for(&self, query: &QuerySpec, full: &SubmitError) -> Option<Arc<Entry>> {
+        let priority = query.priority;
         loop {
             let kinds = self.kinds.read();
             let candidates = kinds.values().filter_map(|tally| tally.queue.newest_of_worst());
             let victim = candidates.max_by_key(|entry| (entry.fixed.spec.priority, entry.fixed.number))?;
             drop(kinds);
             let worse = victim.fixed.spec.priority;
-            if worse <= priority {
+            if worse <= priority || !self.makes_room(&victim, query) {
                 return None;
             }
-            let message = format!(
-                "pushed out of the full queue by a query of priority {priority}, its own is {worse}: at most {} queries \
-                 may wait (queue.max_queries)",
-                self.limits.max_queries
-            );
+            let message = format!("pushed out by a query of priority {priority}, its own is {worse}: {full}");
             let shed = victim.end_waiting(Outcome::Rejected { reason: RejectReason::Shed, message: message.into() });
             self.leave_line(&victim);
             if shed {
@@ -276,7 +288,7 @@ impl Store {
 
     pub(super) fn dismiss(forgotten: &[Arc<Entry>]) {
         for entry in forgotten {
-            entry.fixed.tally.left(entry.state());
+            entry.fixed.tally.left(entry.state(), entry.payload_bytes());
         }
     }
 

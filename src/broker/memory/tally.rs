@@ -15,8 +15,8 @@ use super::{MemoryLimits, log::LogLimits, owners::Owners, queue::KindQueue};
 pub(super) struct KindTally {
     pub queue: KindQueue,
     counts: [AtomicUsize; QueryState::ALL.len()],
-    /// Waiting queries of all kinds.
-    all_waiting: Arc<AtomicUsize>,
+    /// What waits of all kinds.
+    all_waiting: Arc<Waiting>,
     /// The owners of queries of all kinds.
     pub owners: Arc<Owners>,
     /// For the logs of all its queries.
@@ -24,10 +24,17 @@ pub(super) struct KindTally {
     pub metrics: Arc<KindQueryMetrics>,
 }
 
+/// How many queries wait, and the bytes of their payloads.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub queries: AtomicUsize,
+    pub bytes: AtomicUsize,
+}
+
 impl KindTally {
     pub(super) fn new(
         limits: &MemoryLimits,
-        all_waiting: Arc<AtomicUsize>,
+        all_waiting: Arc<Waiting>,
         owners: Arc<Owners>,
         metrics: Arc<KindQueryMetrics>,
     ) -> Self {
@@ -36,23 +43,26 @@ impl KindTally {
         Self { queue, counts: Default::default(), all_waiting, owners, log, metrics }
     }
 
-    pub(super) fn entered(&self, state: QueryState) {
+    /// A query with a payload of so many bytes is in this state now.
+    pub(super) fn entered(&self, state: QueryState, bytes: usize) {
         self.counts[state.index()].fetch_add(1, Relaxed);
         if state == QueryState::Pending {
-            self.all_waiting.fetch_add(1, Relaxed);
+            self.all_waiting.queries.fetch_add(1, Relaxed);
+            self.all_waiting.bytes.fetch_add(bytes, Relaxed);
         }
     }
 
-    pub(super) fn left(&self, state: QueryState) {
+    pub(super) fn left(&self, state: QueryState, bytes: usize) {
         self.counts[state.index()].fetch_sub(1, Relaxed);
         if state == QueryState::Pending {
-            self.all_waiting.fetch_sub(1, Relaxed);
+            self.all_waiting.queries.fetch_sub(1, Relaxed);
+            self.all_waiting.bytes.fetch_sub(bytes, Relaxed);
         }
     }
 
-    pub(super) fn moved(&self, from: QueryState, to: QueryState) {
-        self.entered(to);
-        self.left(from);
+    pub(super) fn moved(&self, from: QueryState, to: QueryState, bytes: usize) {
+        self.entered(to, bytes);
+        self.left(from, bytes);
     }
 
     pub(super) fn waiting(&self) -> usize {

@@ -25,13 +25,16 @@ use crate::{
 
 const LIMITS: MemoryLimits = MemoryLimits {
     max_queries: 1_000,
+    max_waiting_bytes: usize::MAX,
     max_events: 10_000,
     max_bytes: 1_000_000,
     overflow: Overflow::Gap,
     max_stall: Duration::from_millis(50),
     retention: Duration::from_mins(1),
     max_ended: 1_000,
+    max_ended_bytes: usize::MAX,
     max_dead: 100,
+    max_dead_bytes: usize::MAX,
     max_dead_age: Duration::from_hours(1),
     aging: None,
     max_queries_per_owner: None,

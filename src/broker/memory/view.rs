@@ -63,6 +63,15 @@ impl Entry {
         self.describe(&self.record.lock())
     }
 
+    /// The bytes of all that is kept of it: its payload, its events, and how its attempts failed.
+    pub(super) fn weight(&self) -> usize {
+        let record = self.record.lock();
+        let told = record.story().map_or(0, |story| {
+            story.log.bytes() + story.failures.iter().map(|failed| failed.failure.weight()).sum::<usize>()
+        });
+        self.payload_bytes() + told
+    }
+
     /// The query as a dead letter, if it is one.
     pub(super) fn dead_letter(&self) -> Option<DeadLetter> {
         let record = self.record.lock();

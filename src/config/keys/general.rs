@@ -70,7 +70,8 @@ keys! { GENERAL:
     REQUEST_TIMEOUT: Server.request_timeout = Value(r#""30s""#), Restart,
         "How long a request may take to arrive, from its headers to its last byte; later it is refused \
          with DEADLINE_EXCEEDED. The largest message has time even on a slow line, and a client that \
-         sends a byte now and then does not hold a call open. It says nothing about how long a query runs.";
+         sends a byte now and then does not hold a call open. It says nothing about how long a query runs. \
+         In reflection, where a call has many requests, it is the time from one to the next.";
     KEEPALIVE_INTERVAL: Server.keepalive_interval = Value(r#""30s""#), Restart,
         "How often a silent connection is asked whether it still lives. Shorter than the minute \
          or more after which load balancers commonly drop silent connections.";
@@ -114,6 +115,11 @@ keys! { GENERAL:
         "Queries that wait at once; more are refused with RESOURCE_EXHAUSTED, except that one of a \
          higher priority pushes out the newest of the lowest. A bound on memory: with payloads of \
          1 KiB this is some 100 MiB.";
+    QUEUE_MAX_BYTES: Queue.max_bytes = Value(r#""1GiB""#), Restart,
+        "Bytes of all payloads that wait at once; a query that would make them more is refused with \
+         RESOURCE_EXHAUSTED, unless the newest of the lowest priority can make way for one of a higher. \
+         max_queries alone would let as many of the largest payloads wait, 400 GiB. A query that waits \
+         alone may be of any size.";
 
     AGING: Queue.aging = Value(r#""off""#), Restart,
         "With a time like \"30s\", the priority of a query that waits improves by one each time that \
@@ -161,6 +167,9 @@ keys! { GENERAL:
     DEAD_LETTERS_MAX: DeadLetters.max = Value("1000"), Restart,
         "How many are kept; the oldest goes first. 0 keeps none. A thousand is more than a person \
          looks through, and with payloads of 1 KiB a few MiB.";
+    DEAD_LETTERS_MAX_BYTES: DeadLetters.max_bytes = Value(r#""256MiB""#), Restart,
+        "Bytes kept of all of them: their payloads, events and failures. The oldest goes first; the newest \
+         stays, whatever its size.";
     DEAD_LETTERS_MAX_AGE: DeadLetters.max_age = Value(r#""7days""#), Restart,
         "How long each is kept. A week, so that what failed on a Friday night is still there when \
          somebody looks.";
@@ -178,6 +187,10 @@ keys! { GENERAL:
         "Ended queries kept at once; the one that ended first goes first, even before its \
          retention is over. It bounds memory under many short queries: at 17 a second retention \
          alone would keep as many.";
+    MAX_TOTAL_BYTES: Results.max_total_bytes = Value(r#""1GiB""#), Restart,
+        "Bytes kept of all ended queries, dead letters not counted: their payloads and events. The one that \
+         ended first goes first, even before its retention is over; one that has not ended never does. \
+         Without it, max_ended of the largest would be 640 GiB.";
     OVERFLOW: Results.overflow = Value(r#""gap""#), Restart,
         "What happens when a query's log is full, by max_events or max_bytes, and its readers have \
          not caught up within max_stall. \"gap\" drops the oldest events, and who had yet to read \

@@ -54,18 +54,20 @@ fn documented() -> Config {
         },
         queue: QueueConfig {
             max_queries: nonzero(100_000),
+            max_bytes: 1 << 30,
             aging: None,
             max_queries_per_owner: None,
             max_running_per_owner: None,
         },
         recovery: RecoveryConfig { default: Recovery::Reject, types: BTreeMap::new() },
         retry: RetryConfig { attempts: 3, backoff: seconds(1), backoff_max: seconds(60) },
-        dead_letters: DeadLettersConfig { max: 1000, max_age: seconds(7 * 24 * 3600) },
+        dead_letters: DeadLettersConfig { max: 1000, max_bytes: 256 << 20, max_age: seconds(7 * 24 * 3600) },
         results: ResultsConfig {
             max_events: nonzero(100_000),
             max_bytes: 64 << 20,
             retention: seconds(600),
             max_ended: nonzero(10_000),
+            max_total_bytes: 1 << 30,
             overflow: Overflow::Gap,
             max_stall: seconds(5),
         },
@@ -235,7 +237,7 @@ fn every_value_can_be_written() {
     assert_eq!(config.results.overflow, Overflow::Fail);
     assert_eq!(config.results.max_stall, Duration::ZERO);
     assert_eq!(config.retry.attempts, 0);
-    assert_eq!(config.dead_letters, DeadLettersConfig { max: 0, max_age: seconds(3600) });
+    assert_eq!(config.dead_letters, DeadLettersConfig { max: 0, max_bytes: 256 << 20, max_age: seconds(3600) });
     let kind = &config.kinds[0];
     assert_eq!(kind.command, ["w", "--fast"]);
     assert_eq!(kind.dir, Some(WorkDir::At("/etc/remuda/work".into())));

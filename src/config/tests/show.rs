@@ -29,6 +29,7 @@ drain_timeout = "0s"
 socket_dir = "/run/#remuda"
 [queue]
 max_queries = 1
+max_bytes = "1KiB"
 aging = "1ms"
 max_queries_per_owner = 1_000_000_000
 max_running_per_owner = 1
@@ -48,6 +49,7 @@ backoff = "1ms"
 backoff_max = "1h"
 [dead_letters]
 max = 1_000_000_000
+max_bytes = "3KB"
 max_age = "1ms"
 [results]
 overflow = "stall"
@@ -56,6 +58,7 @@ max_events = 1
 max_bytes = "1TiB"
 retention = "40days"
 max_ended = 123456
+max_total_bytes = "1TiB"
 [kinds.first]
 command = ["a", "b c", "'\"\\", "ä\t\n\u001b"]
 types = ["x.y/z", " "]

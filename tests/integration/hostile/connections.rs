@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::Mutex;
 
 use super::{
-    Victim,
+    Victim, normal,
     raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS},
     tell,
 };
@@ -99,24 +99,55 @@ async fn while_connections_are_left_open_others_wait_no_longer_than_twice_the_us
     victim.recovers("10,000 connections left open, again and again").await;
 }
 
+/// A connection with one call to this method, which takes an empty message.
+fn call(victim: &Victim, method: &str) -> TcpStream {
+    let mut stream = raw::connect(&victim.server.grpc, &[]);
+    stream.write_all(&raw::frame(HEADERS, END_HEADERS, 1, &raw::call(method))).unwrap();
+    stream.write_all(&raw::frame(DATA, END_STREAM, 1, &[0; 5])).unwrap();
+    stream
+}
+
+/// So many connections with one call each, which has been answered.
+fn call_once(victim: &Victim, count: usize) -> Vec<TcpStream> {
+    let callers = (0..count).map(|_| call(victim, "/remuda.v1.WorkerPool/Health")).collect();
+    let answered = r#"remuda_grpc_requests_total{code="OK",method="remuda.v1.WorkerPool/Health"}"#;
+    eventually("the calls to be answered", || (victim.server.metric(answered) as usize == count).then_some(()));
+    callers
+}
+
 /// Connections that speak HTTP/2 but never call do not keep those out who do; and those who have called stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_never_calls_makes_room_for_who_does() {
     let mut victim = Victim::start("max_connections = 20", "").await;
-    let call = || {
-        let mut stream = raw::connect(&victim.server.grpc, &[]);
-        let call = raw::call("/remuda.v1.WorkerPool/Health");
-        stream.write_all(&raw::frame(HEADERS, END_HEADERS, 1, &call)).unwrap();
-        stream.write_all(&raw::frame(DATA, END_STREAM, 1, &[0; 5])).unwrap();
-        stream
-    };
-    let callers: Vec<TcpStream> = std::iter::repeat_with(call).take(15).collect();
-    let answered = r#"remuda_grpc_requests_total{code="OK",method="remuda.v1.WorkerPool/Health"}"#;
-    eventually("the calls to be answered", || (victim.server.metric(answered) as u32 == 15).then_some(()));
+    let callers = call_once(&victim, 15);
     let idle: Vec<TcpStream> = (0..100).map(|_| raw::connect(&victim.server.grpc, &[])).collect();
     victim.serves_others("with 100 connections that never call").await;
     assert!(callers.iter().all(is_open), "one that has called was made to leave");
     assert!(!is_open(&idle[0]), "one that has never called was not");
     drop((callers, idle));
     victim.recovers("100 connections that never call").await;
+}
+
+/// One finished call does not keep a place for ever: whoever has been idle for longest makes room, and the log says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_idle_makes_room_and_who_has_an_open_call_does_not() {
+    let victim = Victim::start("max_connections = 20", "").await;
+    let watching: Vec<TcpStream> = (0..5).map(|_| call(&victim, "/remuda.v1.PoolAdmin/WatchEvents")).collect();
+    let idle = call_once(&victim, 14);
+    let open = "remuda_grpc_connections";
+    eventually("all places to be taken", || (victim.server.metric(open) as u32 == 20).then_some(()));
+    let mut newcomers = Vec::new();
+    for _ in 0..10 {
+        let mut newcomer = victim.server.client().await;
+        newcomer.execute(normal()).await.result();
+        newcomers.push(newcomer);
+    }
+    assert!(watching.iter().all(is_open), "one with an open call was made to leave");
+    // The victim's own client was idle for longest.
+    assert_eq!(idle.iter().filter(|stream| is_open(stream)).count(), 5);
+    let log = victim.server.log();
+    let told = log.iter().filter(|line| line.contains("server.max_connections")).count();
+    assert_eq!(told, 1, "the log says it once in a while: {log:?}");
+    drop((watching, idle, newcomers));
+    victim.recovers("idle connections in all places").await;
 }

@@ -114,3 +114,36 @@ async fn slow_requests_are_refused() {
     drop(slow);
     victim.recovers("slow requests").await;
 }
+
+/// Reflection is a conversation: it lasts while the client asks, not while it says nothing, or a byte now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversations_that_are_not_carried_on_end() {
+    let method = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let mut victim = Victim::start("request_timeout = \"2s\"", "").await;
+    let mut slow: Vec<TcpStream> = (0..32).map(|_| raw::connect(&victim.server.grpc, &[])).collect();
+    let mut talking = raw::connect(&victim.server.grpc, &[]);
+    let call = raw::call(&format!("/{method}"));
+    for stream in &mut slow {
+        for id in [1, 3] {
+            stream.write_all(&raw::frame(HEADERS, END_HEADERS, id, &call)).unwrap();
+        }
+        // One call promises a message of 1,000 bytes, the other says nothing more.
+        stream.write_all(&raw::frame(DATA, 0, 1, &[0, 0, 0, 3, 232])).unwrap();
+    }
+    talking.write_all(&raw::frame(HEADERS, END_HEADERS, 1, &call)).unwrap();
+    victim.serves_others("with idle conversations").await;
+    let ended = format!(r#"remuda_grpc_requests_total{{code="OK",method="{method}"}}"#);
+    let begun = Instant::now();
+    let list_services = [0, 0, 0, 0, 2, 0x3a, 0];
+    eventually("the idle conversations to end", || {
+        for stream in &mut slow {
+            let _ = stream.write_all(&raw::frame(DATA, 0, 1, b"x"));
+        }
+        talking.write_all(&raw::frame(DATA, 0, 1, &list_services)).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        (begun.elapsed() > Duration::from_secs(4) && victim.server.metric(&ended) as u32 >= 64).then_some(())
+    });
+    assert_eq!(victim.server.metric(&ended) as u32, 64, "one that is carried on ended too");
+    drop((slow, talking));
+    victim.recovers("idle conversations").await;
+}

@@ -61,6 +61,7 @@ async fn what_workers_and_queries_do() {
             (r#"remuda_build_info{version="0.1.0"}"#, 1.0),
             ("remuda_start_time_seconds", -1.0),
             ("remuda_grpc_connections", 1.0),
+            ("remuda_grpc_connections_limit", 1024.0),
             ("process_resident_memory_bytes", -1.0),
             ("process_virtual_memory_bytes", -1.0),
             ("process_open_fds", -1.0),

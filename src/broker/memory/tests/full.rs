@@ -19,7 +19,7 @@ async fn a_full_queue_gives_way_to_the_more_urgent_newest_of_the_worst_first() {
         let outcome = ending(&broker, victim).await;
         let Outcome::Rejected { reason: RejectReason::Shed, message } = outcome else { panic!("{outcome:?}") };
         assert!(message.contains("priority 1") && message.contains("queue.max_queries"), "{message}");
-        assert_eq!(broker.0.waiting.load(SeqCst), 4);
+        assert_eq!(broker.0.waiting.queries.load(SeqCst), 4);
     }
     assert!(broker.submit(query("u5", 1)).await.is_err());
     assert_eq!(claimed_id(&broker).await.as_deref(), Some("u1"));
@@ -45,7 +45,7 @@ async fn the_limit_holds_however_many_submit_at_once() {
         tokio::spawn(async move {
             for n in 0..200 {
                 let _ = broker.submit(query(&format!("{task}-{n}"), (task + n) % 5)).await;
-                assert!(broker.0.waiting.load(SeqCst) <= 50);
+                assert!(broker.0.waiting.queries.load(SeqCst) <= 50);
             }
         })
     };
@@ -132,4 +132,67 @@ async fn nobody_is_looked_for_behind_any_number_that_a_worker_has_had() {
     broker.submit(query("another", 0)).await.unwrap_err();
     let newest = broker.0.kind(&"k".into()).queue.newest_of_worst();
     assert!(newest.is_none(), "{newest:?}");
+}
+
+fn weighing(id: &str, priority: u32, bytes: usize) -> NewQuery {
+    let mut query = query(id, priority);
+    query.spec.payload = json(&format!("\"{}\"", "x".repeat(bytes - 2)));
+    query
+}
+
+fn waiting_bytes(broker: &MemoryBroker) -> usize {
+    broker.0.waiting.bytes.load(SeqCst)
+}
+
+#[tokio::test]
+async fn payloads_that_wait_weigh_no_more_than_they_may() {
+    let broker = broker_with(MemoryLimits { max_waiting_bytes: 100, ..LIMITS });
+    broker.submit(weighing("large", 5, 500)).await.unwrap();
+    let claim = claim(&broker).await.unwrap();
+    assert_eq!(waiting_bytes(&broker), 0, "what runs does not wait");
+    claim.lease.release().await;
+    assert_eq!(waiting_bytes(&broker), 500);
+    assert_eq!(
+        broker.submit(weighing("beside", 5, 10)).await,
+        Err(SubmitError::QueueBytesFull { bytes: 500, payload: 10, limit: 100 })
+    );
+    broker.submit(weighing("urgent", 1, 60)).await.unwrap();
+    let outcome = ending(&broker, "large").await;
+    let Outcome::Rejected { reason: RejectReason::Shed, message } = outcome else { panic!("{outcome:?}") };
+    assert!(message.contains("queue.max_bytes"), "{message}");
+    broker.submit(weighing("small", 9, 40)).await.unwrap();
+    assert!(broker.submit(weighing("larger-than-small", 1, 41)).await.is_err());
+    assert_eq!(waiting_bytes(&broker), 100);
+    broker.cancel(&id("small"), "").await.unwrap();
+    broker.reject_waiting("k", RejectReason::Shutdown, "").await;
+    assert_eq!(waiting_bytes(&broker), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_of_ended_queries_weighs_no_more_than_it_may() {
+    let broker = broker_with(MemoryLimits { max_ended_bytes: 1_000, max_dead_bytes: 1_000, ..LIMITS });
+    let run = async |name: &str, dead_letter: bool| {
+        broker.submit(weighing(name, 5, 100)).await.unwrap();
+        let lease = claim(&broker).await.unwrap().lease;
+        let outcome = if dead_letter {
+            Outcome::Error(Box::new(Failure::new(FailureReason::WorkerDied, "x".repeat(100))))
+        } else {
+            Outcome::Complete { result: json(&format!("\"{}\"", "x".repeat(98))) }
+        };
+        let message = Output::Message(json(&format!("\"{}\"", "x".repeat(98))));
+        lease.finish(vec![message], Ending::Over { outcome, dead_letter }).await.unwrap();
+    };
+    for n in 0..10 {
+        run(&format!("q{n}"), false).await;
+        run(&format!("d{n}"), true).await;
+    }
+    // Of 300 bytes each; a dead letter keeps its last failure twice, in its events and beside them.
+    let known: Vec<bool> = (0..10).map(|n| broker.0.find(&id(&format!("q{n}"))).is_ok()).collect();
+    assert_eq!(known, [vec![false; 7], vec![true; 3]].concat());
+    let dead = broker.dead_letters(None, Page { after: 0, size: 100 }).await.unwrap().letters;
+    assert_eq!(dead.iter().map(|letter| letter.query.id.to_string()).collect::<Vec<_>>(), ["d8", "d9"]);
+    broker.requeue(&id("d8"), id("again")).await.unwrap();
+    broker.purge(&id("d9")).await.unwrap();
+    broker.0.chores(Instant::now() + Duration::from_hours(2));
+    assert_eq!(broker.0.index.lock().kept_bytes(), (0, 0));
 }
