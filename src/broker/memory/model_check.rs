@@ -103,7 +103,8 @@ fn end_of(broker: &MemoryBroker) -> Outcome {
     assert_eq!(block_on(broker.get(&id())).unwrap().state, outcome.state());
     let counted: Vec<_> = broker.counts().into_iter().filter(|(_, _, count)| *count > 0).collect();
     assert_eq!(counted, [("k".into(), outcome.state(), 1)]);
-    assert_eq!((broker.unfinished(), broker.0.waiting.load(SeqCst), broker.open("k")), (0, 0, 0));
+    assert_eq!((broker.unfinished(), broker.0.waiting.queries.load(SeqCst), broker.open("k")), (0, 0, 0));
+    assert_eq!(broker.0.waiting.bytes.load(SeqCst), 0);
     assert!(claim(broker, 9).is_none(), "an ended query was claimed");
     outcome
 }
