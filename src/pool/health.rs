@@ -122,13 +122,16 @@ impl Inner {
         // A kind that keeps no worker waiting starts one for the first query.
         let may_grow = workers.iter().filter(|worker| worker.state().is_live()).count() < kind.config().max.get();
         let on_demand = kind.config().min == 0 && may_grow && trouble.failed_starts == 0 && self.could_start_one(kind);
-        (!on_demand).then(|| explain(&kind.name, workers, &trouble, self.tightest()))
+        (!on_demand).then(|| explain(&kind.name, workers, &trouble, self.tightest(kind)))
     }
 
-    /// What keeps the pool from having more workers.
-    fn tightest(&self) -> &'static str {
+    /// What keeps the pool from having a worker of this kind, if anything does.
+    fn tightest(&self, kind: &Kind) -> Option<&'static str> {
+        if self.could_start_one(kind) {
+            return None;
+        }
         let full = self.data.count() >= self.config().pool.max_workers.get();
-        if full { "pool.max_workers" } else { "pool.memory_budget" }
+        Some(if full { "pool.max_workers" } else { "pool.memory_budget" })
     }
 
     /// Whether there is room for a worker of this kind, or an idle worker of another that would make room.
@@ -145,7 +148,7 @@ impl Inner {
     }
 }
 
-fn explain(kind: &str, workers: &[Arc<PoolWorker>], trouble: &Trouble, limit: &str) -> String {
+fn explain(kind: &str, workers: &[Arc<PoolWorker>], trouble: &Trouble, limit: Option<&str>) -> String {
     let starting = |worker: &&Arc<PoolWorker>| matches!(worker.state(), WorkerState::Spawning | WorkerState::Loading);
     let starting = workers.iter().filter(starting).count();
     let drained = workers.iter().filter(|worker| worker.snapshot().drained).count();
@@ -156,6 +159,9 @@ fn explain(kind: &str, workers: &[Arc<PoolWorker>], trouble: &Trouble, limit: &s
         }
         _ if drained > 0 => format!("kind {kind} has no worker that takes queries: {drained} drained by hand"),
         _ if starting > 0 => format!("kind {kind} has no worker yet: {starting} starting"),
-        _ => format!("kind {kind} has no worker, and the pool has no room for one ({limit})"),
+        _ => match limit {
+            Some(limit) => format!("kind {kind} has no worker, and the pool has no room for one ({limit})"),
+            None => format!("kind {kind} has no worker yet: one is about to be started"),
+        },
     }
 }

@@ -43,11 +43,16 @@ async fn metrics_tell_what_happened() {
 
 #[tokio::test]
 async fn readiness_follows_the_pool_and_liveness_the_process() {
-    let server = Server::start(&fake_kind("k", &["--start", r#"["connect",{"sleep_ms":400},"ready"]"#], "min = 1"));
-    let (code, body) = server.get("/readyz");
-    let body: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((code, &body["serving"]), (503, &json!(false)));
-    assert_eq!(body["reasons"], json!(["kind k has no worker yet: 1 starting"]));
+    let server = Server::start(&fake_kind("k", &["--start", r#"["connect",{"sleep_ms":1000},"ready"]"#], "min = 1"));
+    let starting = eventually("the worker to be started", || {
+        let (code, body) = server.get("/readyz");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((code, &body["serving"]), (503, &json!(false)));
+        // In the first moments there is not even that.
+        let soon = json!(["kind k has no worker yet: one is about to be started"]);
+        (body["reasons"] != soon).then_some(body)
+    });
+    assert_eq!(starting["reasons"], json!(["kind k has no worker yet: 1 starting"]));
     assert_eq!(server.get("/livez"), (200, "ok\n".to_owned()));
     eventually("the server to be ready", || (server.get("/readyz").0 == 200).then_some(()));
     assert!(server.get("/").1.contains("/metrics"));
