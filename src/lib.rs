@@ -22,6 +22,7 @@ pub mod protocol;
 pub mod secrets;
 pub mod security;
 pub mod server;
+pub mod soon;
 pub mod state;
 mod sync;
 mod system;

@@ -18,8 +18,9 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A guest's standing: these two, and the number of its open calls in the bits below.
-const LEAVING: usize = 1 << (usize::BITS - 1);
+/// A guest's standing: these three, and the number of its open calls in the bits below.
+const LEFT: usize = 1 << (usize::BITS - 1);
+const LEAVING: usize = LEFT >> 1;
 const SETTLED: usize = LEAVING >> 1;
 
 /// For how long one who has settled must have had no open call before it is asked to leave: a pause between two calls is
@@ -126,7 +127,7 @@ impl Places {
 
     fn make_room(&self) {
         let mut guests = self.guests.lock();
-        if guests.asked.strong_count() > 0 {
+        if guests.asked.upgrade().is_some_and(|asked| !asked.has_left()) {
             return;
         }
         let before = self.house.now().saturating_sub(millis(IDLE));
@@ -191,14 +192,19 @@ impl Guest {
         self.standing.load(SeqCst) & SETTLED != 0
     }
 
+    fn has_left(&self) -> bool {
+        self.standing.load(SeqCst) & LEFT != 0
+    }
+
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.standing.load(SeqCst) & LEAVING != 0
     }
 
     fn ask_to_leave(&self, may_be_asked: impl Fn(usize) -> bool) -> bool {
-        let leaving =
-            |standing: usize| (standing & LEAVING == 0 && may_be_asked(standing)).then_some(standing | LEAVING);
+        let leaving = |standing: usize| {
+            (standing & (LEAVING | LEFT) == 0 && may_be_asked(standing)).then_some(standing | LEAVING)
+        };
         let asked = self.standing.fetch_update(SeqCst, SeqCst, leaving).is_ok();
         if asked {
             self.leave.cancel();
@@ -209,6 +215,13 @@ impl Guest {
     /// Resolves when it is to make room.
     pub fn asked_to_leave(&self) -> WaitForCancellationFutureOwned {
         self.leave.clone().cancelled_owned()
+    }
+}
+
+impl Drop for Place {
+    /// Before the place is free: its guest may be known to others for a moment longer.
+    fn drop(&mut self) {
+        self.guest.standing.fetch_or(LEFT, SeqCst);
     }
 }
 
@@ -265,6 +278,23 @@ mod tests {
         let newcomer = waiting.await.unwrap();
         assert!(places.try_take().is_none());
         drop((taken, newcomer));
+    }
+
+    #[tokio::test]
+    async fn who_has_left_is_not_waited_for() {
+        let places = Places::new(1);
+        for _ in 0..3 {
+            let place = places.try_take().expect("it is free");
+            // Its connection is gone, and something still knows it.
+            let guest = place.guest.clone();
+            let waiting = tokio::spawn(places.clone().take());
+            guest.asked_to_leave().await;
+            drop(place);
+            let next = waiting.await.unwrap();
+            places.make_room();
+            assert!(was_asked(&next), "nobody waits for one who is gone");
+            drop((next, guest));
+        }
     }
 
     #[tokio::test]

@@ -53,8 +53,6 @@ pub enum ServerError {
     Pool(io::Error),
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
-    #[error(transparent)]
-    Grpc(#[from] api::ServeError),
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -164,14 +162,7 @@ impl Server {
         let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));
         let drained = tokio::select! {
             drained = &mut supervising => drained.expect("the supervisor does not panic"),
-            failed = &mut grpc => {
-                // The pool must not outlive the way to reach it.
-                stop.now.cancel();
-                let drained = supervising.await.expect("the supervisor does not panic");
-                close.cancel();
-                failed?;
-                return Ok(drained);
-            }
+            () = &mut grpc => unreachable!("it serves until it is told to close"),
         };
         close.cancel();
         let deadline = Instant::now() + LINGER;

@@ -1,38 +1,23 @@
 //! Lets a call through if its token allows it.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use http::{Request, Response, header::AUTHORIZATION};
+use http::{Request, header::AUTHORIZATION};
 use tonic::{Code, Status};
-use tower::{Layer, Service};
 use tracing::debug;
 
 use crate::auth::{Denied, Need, Tokens};
 
-use super::{errors, incoming::Caller};
+use super::errors;
 
-#[derive(Debug, Clone)]
-pub(super) struct AccessLayer {
+#[derive(Debug)]
+pub(super) struct Access {
     /// `None`: everybody may do everything.
-    tokens: Option<Arc<Tokens>>,
+    pub tokens: Option<Arc<Tokens>>,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Access<S> {
-    inner: S,
-    layer: AccessLayer,
-}
-
-impl AccessLayer {
-    pub(super) fn new(tokens: Option<Arc<Tokens>>) -> Self {
-        Self { tokens }
-    }
-
-    fn check<A>(&self, request: &Request<A>) -> Result<(), Status> {
+impl Access {
+    pub(super) fn check<A>(&self, request: &Request<A>) -> Result<(), Status> {
         let Some(tokens) = &self.tokens else { return Ok(()) };
         let path = request.uri().path();
         let header = request.headers().get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
@@ -80,41 +65,6 @@ fn listed(path: &str) -> Option<Need> {
         ) => Need::Admin,
         _ => return None,
     })
-}
-
-impl<S> Layer<S> for AccessLayer {
-    type Service = Access<S>;
-
-    fn layer(&self, inner: S) -> Access<S> {
-        Access { inner, layer: self.clone() }
-    }
-}
-
-impl<S, A, B> Service<Request<A>> for Access<S>
-where
-    S: Service<Request<A>, Response = Response<B>>,
-    S::Future: Send + 'static,
-    B: Default,
-{
-    type Response = Response<B>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        match self.layer.check(&request) {
-            Ok(()) => {
-                if let Some(Caller(guest)) = request.extensions().get() {
-                    guest.settle();
-                }
-                Box::pin(self.inner.call(request))
-            }
-            Err(status) => Box::pin(async move { Ok(status.into_http()) }),
-        }
-    }
 }
 
 #[cfg(test)]

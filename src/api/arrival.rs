@@ -9,32 +9,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Request;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use h2::RecvStream;
+use http::request::Parts;
+use http_body::{Body, Frame};
 use humantime::format_duration;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tonic::{Status, body::Body};
-use tower::{Layer, Service};
+use tonic::Status;
 
 use super::grpc::PREFIX_BYTES;
 
 /// Calls to this service are conversations: their requests come as the client thinks of them.
 const CONVERSATIONS: &str = "/grpc.reflection.";
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ArrivalLayer {
-    pub limit: Duration,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Arrival<S> {
-    inner: S,
-    limit: Duration,
-}
-
-/// A request that must be there in time.
-struct Arriving {
-    body: Body,
+/// The body of a request, which must be there in time.
+pub(super) struct Arriving {
+    stream: RecvStream,
     limit: Duration,
     due: Instant,
     /// Of a conversation: where its messages end.
@@ -51,33 +40,6 @@ struct Messages {
     known: usize,
     /// How much of the message itself has not.
     missing: usize,
-}
-
-impl<S> Layer<S> for ArrivalLayer {
-    type Service = Arrival<S>;
-
-    fn layer(&self, inner: S) -> Arrival<S> {
-        Arrival { inner, limit: self.limit }
-    }
-}
-
-impl<S: Service<Request<Body>>> Service<Request<Body>> for Arrival<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> S::Future {
-        if request.body().is_end_stream() {
-            return self.inner.call(request);
-        }
-        let (limit, due) = (self.limit, Instant::now() + self.limit);
-        let messages = request.uri().path().starts_with(CONVERSATIONS).then(Messages::default);
-        self.inner.call(request.map(|body| Body::new(Arriving { body, limit, due, messages, timer: None })))
-    }
 }
 
 impl Messages {
@@ -106,6 +68,24 @@ impl Messages {
 }
 
 impl Arriving {
+    pub(super) fn new(stream: RecvStream, head: &Parts, limit: Duration) -> Self {
+        let messages = head.uri.path().starts_with(CONVERSATIONS).then(Messages::default);
+        Self { stream, limit, due: Instant::now() + limit, messages, timer: None }
+    }
+
+    /// What has come, and what it says after its last byte.
+    fn poll_stream(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if let Some(data) = ready!(self.stream.poll_data(context)) {
+            let data = data?;
+            // The client may send as much again: what is kept of it is for others to bound.
+            self.stream.flow_control().release_capacity(data.len())?;
+            self.note(&data);
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        let trailers = ready!(self.stream.poll_trailers(context))?;
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
     /// In a conversation, a message that has come gives time for the next one.
     fn note(&mut self, data: &[u8]) {
         if self.messages.as_mut().is_some_and(|messages| messages.end_within(data)) {
@@ -115,7 +95,7 @@ impl Arriving {
     }
 }
 
-impl HttpBody for Arriving {
+impl Body for Arriving {
     type Data = Bytes;
     type Error = Status;
 
@@ -123,11 +103,8 @@ impl HttpBody for Arriving {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-                self.note(data);
-            }
-            return Poll::Ready(frame);
+        if let Poll::Ready(frame) = self.poll_stream(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::cancelled(error.to_string()))));
         }
         let due = self.due;
         ready!(self.timer.get_or_insert_with(|| Box::pin(sleep_until(due))).as_mut().poll(context));
@@ -136,11 +113,7 @@ impl HttpBody for Arriving {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.stream.is_end_stream()
     }
 }
 

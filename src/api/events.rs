@@ -5,10 +5,12 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
+use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use crate::{
@@ -25,11 +27,13 @@ use super::{
 
 /// With this much ready to be sent, no more is read.
 const ENOUGH: usize = 64 * 1024;
+/// How long the beginning of an answer waits for the first event. A short query is answered in one go then, which halves what
+/// its answer costs both sides; whoever waits for a long one hears this much later that it was accepted.
+const COMPANY: Duration = Duration::from_millis(5);
 /// A text of at least this length is not copied, but sent from where it is.
 const LARGE: usize = 16 * 1024;
 
 type Batch = Result<Vec<Event>, Unavailable>;
-type Reading = Pin<Box<dyn Future<Output = (Box<dyn EventReader>, Batch)> + Send>>;
 
 /// Ends after the query's final event.
 pub(super) struct Events {
@@ -39,12 +43,15 @@ pub(super) struct Events {
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
     out: BytesMut,
+    /// Whether an event has come.
+    begun: bool,
+    patience: Option<Pin<Box<Sleep>>>,
     /// What the call ends with, if not OK.
     ending: Option<Status>,
 }
 
 enum Stage {
-    Reading(Reading),
+    Reading(Box<dyn EventReader>),
     /// Everything was read; the trailers are still to be sent.
     Read,
     Over,
@@ -66,16 +73,37 @@ impl Events {
     fn new(envelope: Envelope, reader: Box<dyn EventReader>) -> Self {
         Self {
             envelope,
-            stage: Stage::Reading(read(reader)),
+            stage: Stage::Reading(reader),
             ready: VecDeque::new(),
             ready_bytes: 0,
             out: BytesMut::new(),
+            begun: false,
+            patience: None,
             ending: None,
         }
     }
 
+    /// Ready when the answer is to begin: there is an event, or none has come for as long as the beginning may wait.
+    pub(super) fn poll_company(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.read(context);
+        if self.begun || !matches!(self.stage, Stage::Reading(_)) {
+            self.patience = None;
+            return Poll::Ready(());
+        }
+        self.patience.get_or_insert_with(|| Box::pin(sleep(COMPANY))).as_mut().poll(context)
+    }
+
+    /// Reads what is there, up to what is enough for now.
+    fn read(&mut self, context: &mut Context<'_>) {
+        while self.ready_bytes + self.out.len() < ENOUGH {
+            let Stage::Reading(reader) = &mut self.stage else { break };
+            let Poll::Ready(batch) = reader.poll_next(context) else { break };
+            self.take(batch);
+        }
+    }
+
     /// Takes what the cursor has come to.
-    fn take(&mut self, reader: Box<dyn EventReader>, batch: Batch) {
+    fn take(&mut self, batch: Batch) {
         let batch = match batch {
             Ok(batch) => batch,
             Err(error) => {
@@ -84,7 +112,10 @@ impl Events {
                 return;
             }
         };
-        self.stage = if batch.is_empty() { Stage::Read } else { Stage::Reading(read(reader)) };
+        self.begun = true;
+        if batch.is_empty() {
+            self.stage = Stage::Read;
+        }
         let texts: usize = batch.iter().map(|event| event.body.weight()).filter(|weight| *weight < LARGE).sum();
         self.out.reserve(texts + batch.len() * OVERHEAD);
         for event in batch {
@@ -122,24 +153,13 @@ impl Events {
 /// What an event takes beside its text, mostly less.
 const OVERHEAD: usize = 48;
 
-fn read(mut reader: Box<dyn EventReader>) -> Reading {
-    Box::pin(async move {
-        let batch = reader.next().await;
-        (reader, batch)
-    })
-}
-
 impl Body for Events {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        while this.ready_bytes + this.out.len() < ENOUGH {
-            let Stage::Reading(reading) = &mut this.stage else { break };
-            let Poll::Ready((reader, batch)) = reading.as_mut().poll(context) else { break };
-            this.take(reader, batch);
-        }
+        this.read(context);
         if let Some(piece) = this.next_piece() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }

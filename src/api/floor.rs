@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -17,20 +18,21 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::{
-    ServeError,
-    proto::{
-        self, CompleteEvent, Event, ExecuteResponse, MessageEvent, QueryState, SubmitResponse, event::Body,
-        execute_response, worker_pool_server::WorkerPool, worker_pool_server::WorkerPoolServer,
-    },
+use super::proto::{
+    self, CompleteEvent, Event, ExecuteResponse, MessageEvent, QueryState, SubmitResponse, event::Body,
+    execute_response, worker_pool_server::WorkerPool, worker_pool_server::WorkerPoolServer,
 };
 use crate::{
     echo::{self, Answer},
     model::QueryId,
 };
 
+#[derive(Debug, Error)]
+#[error("the floor failed: {0}")]
+pub struct FloorError(#[from] tonic::transport::Error);
+
 /// Serves until `closing` is cancelled.
-pub async fn serve_floor(listener: TcpListener, closing: CancellationToken) -> Result<(), ServeError> {
+pub async fn serve_floor(listener: TcpListener, closing: CancellationToken) -> Result<(), FloorError> {
     let floor = WorkerPoolServer::new(Floor::default()).max_decoding_message_size(usize::MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Server::builder().add_service(floor).serve_with_incoming_shutdown(incoming, closing.cancelled()).await?;

@@ -10,27 +10,33 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request};
 use http_body::{Body as HttpBody, Frame};
 use prost::Message;
-use tonic::{Code, Status, body::Body};
+use tonic::{Code, Status};
 
-use super::errors;
+use super::{answer::Answer, arrival::Arriving, errors};
 
 /// A byte for whether the message is compressed, which none is, and four for its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-const STATUS: &str = "grpc-status";
+// Names that are ready made: a text would be read and checked each time.
+pub(super) static STATUS: HeaderName = HeaderName::from_static("grpc-status");
+static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// Reads the one message of a request, of at most `limit` bytes.
-pub(super) async fn read<M: Message + Default>(parts: &request::Parts, body: Body, limit: usize) -> Result<M, Status> {
+pub(super) async fn read<M: Message + Default>(
+    parts: &request::Parts,
+    body: Arriving,
+    limit: usize,
+) -> Result<M, Status> {
     check_encoding(&parts.headers)?;
     let bytes = whole(body, limit).await?;
     M::decode(bytes).map_err(|error| Status::internal(format!("the request is not what its method takes: {error}")))
 }
 
 fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
-    match headers.get("grpc-encoding") {
+    match headers.get(&ENCODING) {
         Some(encoding) if encoding != "identity" => {
             let text = format!("{encoding:?} is not a known compression; send messages as they are (identity)");
             let mut status = Status::unimplemented(text);
@@ -42,7 +48,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
 }
 
 /// The bytes of the one message that a body holds. Nearly always they come in one piece, which is not copied.
-async fn whole(mut body: Body, limit: usize) -> Result<Bytes, Status> {
+async fn whole(mut body: Arriving, limit: usize) -> Result<Bytes, Status> {
     let mut pieces = Pieces::default();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         if let Ok(data) = frame?.into_data() {
@@ -121,31 +127,32 @@ pub(super) fn put(out: &mut BytesMut, message: &impl Message) {
 }
 
 /// A response that has begun well; how it ends is in its trailers.
-pub(super) fn response(body: impl HttpBody<Data = Bytes, Error = Status> + Send + 'static) -> Response<Body> {
-    let mut response = Response::new(Body::new(body));
+pub(super) fn response(answer: Answer) -> Response<Answer> {
+    let mut response = Response::new(answer);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
 /// A response of one message.
-pub(super) fn reply(message: &impl Message) -> Response<Body> {
+pub(super) fn reply(message: &impl Message) -> Response<Answer> {
     let mut bytes = BytesMut::new();
     put(&mut bytes, message);
-    response(Reply { bytes: Some(bytes.freeze()), ended: false })
+    response(Answer::Reply(Reply { bytes: Some(bytes.freeze()), ended: false }))
 }
 
 pub(super) fn trailers(status: Option<&Status>) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     match status {
-        None => drop(trailers.insert(STATUS, HeaderValue::from_static("0"))),
+        None => drop(trailers.insert(&STATUS, HeaderValue::from_static("0"))),
         // What cannot be said in a header is left out, rather than the code.
         Some(status) if status.add_header(&mut trailers).is_ok() => {}
-        Some(status) => drop(trailers.insert(STATUS, HeaderValue::from(status.code() as i32))),
+        Some(status) => drop(trailers.insert(&STATUS, HeaderValue::from(status.code() as i32))),
     }
     trailers
 }
 
-struct Reply {
+/// One message and a good end.
+pub(super) struct Reply {
     bytes: Option<Bytes>,
     ended: bool,
 }
@@ -168,7 +175,7 @@ impl HttpBody for Reply {
 }
 
 /// An answer without a message.
-pub(super) fn refusal(status: Status) -> Response<Body> {
+pub(super) fn refusal(status: Status) -> Response<Answer> {
     debug_assert_ne!(status.code(), Code::Ok);
     status.into_http()
 }

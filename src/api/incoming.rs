@@ -3,7 +3,7 @@
 //! idle for longest.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     io,
     path::PathBuf,
     pin::Pin,
@@ -17,9 +17,7 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     time::{Sleep, sleep},
 };
-use tokio_stream::Stream;
 use tokio_util::{either::Either, sync::WaitForCancellationFutureOwned};
-use tonic::transport::server::Connected;
 use tracing::warn;
 
 use crate::{
@@ -75,10 +73,6 @@ pub(super) struct Connection {
     _open: OpenConnection,
     place: Place,
 }
-
-/// Whose call it is; settles with the first call that is let through.
-#[derive(Debug, Clone)]
-pub(super) struct Caller(pub Arc<Guest>);
 
 impl Incoming {
     pub(super) fn new(
@@ -149,10 +143,13 @@ impl Drop for Listener {
     }
 }
 
-impl Stream for Incoming {
-    type Item = io::Result<Connection>;
+impl Incoming {
+    /// The next connection. There is always a next one.
+    pub(super) async fn next(&mut self) -> Connection {
+        poll_fn(|context| self.poll_next(context)).await
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Connection> {
         loop {
             if let Some(pause) = &mut self.pause {
                 ready!(pause.as_mut().poll(context));
@@ -161,12 +158,12 @@ impl Stream for Incoming {
             if let Some((_, seating)) = &mut self.waiting {
                 let place = ready!(seating.as_mut().poll(context));
                 let (stream, _) = self.waiting.take().expect("it was there");
-                return Poll::Ready(Some(Ok(self.connect(stream, place))));
+                return Poll::Ready(self.connect(stream, place));
             }
             match ready!(self.listener.poll_accept(context)) {
                 Ok(stream) => {
                     if let Some(connection) = self.seat(stream) {
-                        return Poll::Ready(Some(Ok(connection)));
+                        return Poll::Ready(connection);
                     }
                 }
                 Err(error) => {
@@ -178,15 +175,12 @@ impl Stream for Incoming {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Caller;
-
-    fn connect_info(&self) -> Caller {
-        Caller(self.place.guest.clone())
-    }
-}
-
 impl Connection {
+    /// Whose it is.
+    pub(super) fn guest(&self) -> &Arc<Guest> {
+        &self.place.guest
+    }
+
     /// Fails if nothing has come of it for too long, or if another needs its place more. Asked whenever there is nothing
     /// else to do.
     fn poll_patience<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {

@@ -4,7 +4,11 @@ pub mod client;
 pub mod proto;
 
 mod access;
+mod answer;
 mod arrival;
+mod bell;
+mod call;
+mod conversation;
 mod convert;
 mod errors;
 mod events;
@@ -12,7 +16,7 @@ mod floor;
 mod grpc;
 mod health;
 mod incoming;
-mod layer;
+mod keepalive;
 mod pool_admin;
 mod pool_events;
 mod request;
@@ -23,37 +27,27 @@ use std::sync::Arc;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use thiserror::Error;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::{service::Routes, transport::Server};
+use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
 use crate::{config::Config, metrics::Metrics, pool::Pool, security::Security};
 
-pub use floor::serve_floor;
+pub use floor::{FloorError, serve_floor};
 pub use incoming::Listener;
 
-use access::AccessLayer;
-use arrival::ArrivalLayer;
+use access::Access;
+use call::{Api, Methods};
+use conversation::{Manner, converse};
 use health::HealthService;
 use incoming::Incoming;
-use layer::ObserveLayer;
 use pool_admin::PoolAdminService;
 use proto::pool_admin_server::PoolAdminServer;
-use worker_pool::{WorkerPoolLayer, WorkerPoolService};
+use worker_pool::WorkerPoolService;
 
 /// What an event may take beyond the line that it came from: names, numbers, a certificate.
 const EVENT_OVERHEAD: u64 = 64 * 1024;
-
-/// Calls that a client may take back before they are looked at; with one more the connection is closed. Someone who stops
-/// many calls at once has mostly been heard before.
-const MAX_PENDING_RESETS: usize = 128;
-/// Calls that may break the rules of HTTP/2 on one connection before it is closed.
-const MAX_LOCAL_RESETS: usize = 1024;
-
-#[derive(Debug, Error)]
-#[error("the gRPC server failed: {0}")]
-pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves gRPC on `listener` until `closing` is cancelled and all calls have ended. It does not end by itself if a client
 /// keeps a call open: the caller bounds the wait and drops this.
@@ -64,32 +58,34 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     security: &Security,
     closing: CancellationToken,
-) -> Result<(), ServeError> {
+) {
     let limits = &config.server;
-    let incoming = Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections());
-    Server::builder()
-        .http2_keepalive_interval(Some(limits.keepalive_interval))
-        .http2_keepalive_timeout(Some(limits.keepalive_timeout))
-        .http2_max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
-        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
-        .http2_max_local_error_reset_streams(Some(MAX_LOCAL_RESETS))
-        .max_concurrent_streams(limits.max_concurrent_streams.get())
-        .layer(ObserveLayer::new(&metrics, &methods()))
-        .layer(AccessLayer::new(security.tokens.clone()))
-        .layer(ArrivalLayer { limit: limits.request_timeout })
-        .layer(WorkerPoolLayer(worker_pool(&pool, config)))
-        .add_routes(routes(&pool, config, &closing))
-        .serve_with_incoming_shutdown(incoming, closing.cancelled())
-        .await?;
-    Ok(())
+    let mut incoming =
+        Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections());
+    let api = Arc::new(Api {
+        methods: Methods::new(&metrics, &methods()),
+        access: Access { tokens: security.tokens.clone() },
+        request_timeout: limits.request_timeout,
+        worker_pool: WorkerPoolService { max_message_bytes: max_message_bytes(config), pool: pool.clone() },
+        others: routes(&pool, config, &closing),
+    });
+    let manner = Manner::new(limits);
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            connection = incoming.next() => {
+                conversations.spawn(converse(connection, manner.clone(), api.clone(), closing.clone()));
+            }
+            Some(_) = conversations.join_next() => {}
+            () = closing.cancelled() => break,
+        }
+    }
+    drop(incoming);
+    while conversations.join_next().await.is_some() {}
 }
 
 fn max_message_bytes(config: &Config) -> usize {
     usize::try_from(config.server.max_message_bytes).unwrap_or(usize::MAX)
-}
-
-fn worker_pool(pool: &Pool, config: &Config) -> Arc<WorkerPoolService> {
-    Arc::new(WorkerPoolService { pool: pool.clone(), max_message_bytes: max_message_bytes(config) })
 }
 
 /// Every service but the one that queries come by.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use tonic::Status;
 
 use crate::{
@@ -17,6 +17,8 @@ use super::{
     errors::{Violations, invalid},
     proto::{self, RecoveryStrategy, disconnect_policy::Policy, scale_kind_request::Target},
 };
+
+static TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Numbers above this have no use and would only invite arithmetic surprises.
 const MAX_PRIORITY: u32 = 1_000;
@@ -165,7 +167,7 @@ pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Resu
 
 /// What is left of the deadline that the client set on the call.
 pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    let Some(value) = headers.get(&TIMEOUT) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(digits, unit)| {
         let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;

@@ -1,16 +1,9 @@
 //! The `WorkerPool` service: submit, stream, execute, cancel, health.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::time::Duration;
 
-use http::{Request, Response, request::Parts};
-use tonic::{Status, body::Body};
-use tower::{Layer, Service};
+use http::{Response, request::Parts};
+use tonic::Status;
 
 use crate::{
     broker::EventReader,
@@ -19,9 +12,11 @@ use crate::{
 };
 
 use super::{
+    answer::Answer,
+    arrival::Arriving,
     convert, errors,
     events::Events,
-    grpc::{self, read, reply, response},
+    grpc::{read, reply, response},
     proto, request,
 };
 
@@ -30,16 +25,6 @@ const ABANDON_AFTER: Duration = Duration::from_secs(5);
 
 const PATH: &str = "/remuda.v1.WorkerPool/";
 
-/// Answers calls of this service, and hands on all others.
-#[derive(Debug, Clone)]
-pub(super) struct WorkerPoolLayer(pub Arc<WorkerPoolService>);
-
-#[derive(Debug, Clone)]
-pub(super) struct WorkerPool<S> {
-    others: S,
-    service: Arc<WorkerPoolService>,
-}
-
 #[derive(Debug)]
 pub(super) struct WorkerPoolService {
     pub pool: Pool,
@@ -47,75 +32,64 @@ pub(super) struct WorkerPoolService {
     pub max_message_bytes: usize,
 }
 
-type Answering<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+type Answered = Result<Response<Answer>, Status>;
 
-impl<S> Layer<S> for WorkerPoolLayer {
-    type Service = WorkerPool<S>;
-
-    fn layer(&self, others: S) -> WorkerPool<S> {
-        WorkerPool { others, service: self.0.clone() }
-    }
-}
-
-impl<S> Service<Request<Body>> for WorkerPool<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answering<Infallible>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.others.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let method = request.uri().path().strip_prefix(PATH);
-        let service = self.service.clone();
-        match method {
-            Some("Execute") => answer(async move { service.execute(request).await }),
-            Some("Submit") => answer(async move { service.submit(request).await }),
-            Some("StreamResults") => answer(async move { service.stream_results(request).await }),
-            Some("Cancel") => answer(async move { service.cancel(request).await }),
-            Some("Health") => answer(async move { service.health(request).await }),
-            _ => Box::pin(self.others.call(request)),
-        }
-    }
-}
-
-fn answer(handling: impl Future<Output = Result<Response<Body>, Status>> + Send + 'static) -> Answering<Infallible> {
-    Box::pin(async move { Ok(handling.await.unwrap_or_else(grpc::refusal)) })
+/// The methods of this service.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Method {
+    Execute,
+    Submit,
+    StreamResults,
+    Cancel,
+    Health,
 }
 
 impl WorkerPoolService {
-    async fn submit(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let (parts, body) = request.into_parts();
-        let proto::SubmitRequest { query_id, query } = read(&parts, body, self.max_message_bytes).await?;
-        let query = QueryRequest { caller: caller(&parts), ..self.query(&query_id, query, None)? };
+    /// What a call asks of this service, if it is one.
+    pub(super) fn method(head: &Parts) -> Option<Method> {
+        Some(match head.uri.path().strip_prefix(PATH)? {
+            "Execute" => Method::Execute,
+            "Submit" => Method::Submit,
+            "StreamResults" => Method::StreamResults,
+            "Cancel" => Method::Cancel,
+            "Health" => Method::Health,
+            _ => return None,
+        })
+    }
+
+    pub(super) async fn call(&self, method: Method, head: &Parts, body: Arriving) -> Answered {
+        match method {
+            Method::Execute => self.execute(head, body).await,
+            Method::Submit => self.submit(head, body).await,
+            Method::StreamResults => self.stream_results(head, body).await,
+            Method::Cancel => self.cancel(head, body).await,
+            Method::Health => self.health(head, body).await,
+        }
+    }
+
+    async fn submit(&self, head: &Parts, body: Arriving) -> Answered {
+        let proto::SubmitRequest { query_id, query } = read(head, body, self.max_message_bytes).await?;
+        let query = QueryRequest { caller: caller(head), ..self.query(&query_id, query, None)? };
         Ok(reply(&accepted_response(&self.take(query).await?)))
     }
 
-    async fn stream_results(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let (parts, body) = request.into_parts();
-        let request: proto::StreamResultsRequest = read(&parts, body, self.max_message_bytes).await?;
+    async fn stream_results(&self, head: &Parts, body: Arriving) -> Answered {
+        let request: proto::StreamResultsRequest = read(head, body, self.max_message_bytes).await?;
         let reader = self.open(&request::query_id(&request.query_id)?, request.from_sequence).await?;
-        Ok(response(Events::stream(reader)))
+        Ok(response(Answer::Events(Events::stream(reader))))
     }
 
-    async fn execute(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let (parts, body) = request.into_parts();
-        let proto::ExecuteRequest { query_id, query } = read(&parts, body, self.max_message_bytes).await?;
-        let deadline = request::deadline(&parts.headers).inspect_err(|_| self.pool.refused_as_invalid())?;
+    async fn execute(&self, head: &Parts, body: Arriving) -> Answered {
+        let proto::ExecuteRequest { query_id, query } = read(head, body, self.max_message_bytes).await?;
+        let deadline = request::deadline(&head.headers).inspect_err(|_| self.pool.refused_as_invalid())?;
         let read = self.query(&query_id, query, Some(ABANDON_AFTER))?;
-        let accepted = self.take(QueryRequest { deadline, caller: caller(&parts), ..read }).await?;
+        let accepted = self.take(QueryRequest { deadline, caller: caller(head), ..read }).await?;
         let reader = self.open(&accepted.id, 0).await?;
-        Ok(response(Events::execution(accepted_response(&accepted), reader)))
+        Ok(response(Answer::Events(Events::execution(accepted_response(&accepted), reader))))
     }
 
-    async fn cancel(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let (parts, body) = request.into_parts();
-        let request: proto::CancelRequest = read(&parts, body, self.max_message_bytes).await?;
+    async fn cancel(&self, head: &Parts, body: Arriving) -> Answered {
+        let request: proto::CancelRequest = read(head, body, self.max_message_bytes).await?;
         let id = request::query_id(&request.query_id)?;
         request::reason(&request.reason)?;
         let found = self.pool.broker().cancel(&id, &request.reason).await;
@@ -123,9 +97,8 @@ impl WorkerPoolService {
         Ok(reply(&convert::cancel_found(found)))
     }
 
-    async fn health(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let (parts, body) = request.into_parts();
-        let wanted = read::<proto::HealthRequest>(&parts, body, self.max_message_bytes).await?.kind;
+    async fn health(&self, head: &Parts, body: Arriving) -> Answered {
+        let wanted = read::<proto::HealthRequest>(head, body, self.max_message_bytes).await?.kind;
         let mut health = self.pool.health();
         if !wanted.is_empty() {
             health = health.of_kind(&wanted).ok_or_else(|| errors::no_such_kind(&wanted, &self.pool.kind_names()))?;
@@ -155,8 +128,8 @@ impl WorkerPoolService {
 }
 
 /// The trace that a call belongs to.
-fn caller(parts: &Parts) -> Option<crate::trace::Context> {
-    parts.extensions.get().cloned()
+fn caller(head: &Parts) -> Option<crate::trace::Context> {
+    head.extensions.get().cloned()
 }
 
 fn accepted_response(accepted: &Accepted) -> proto::SubmitResponse {

@@ -10,17 +10,20 @@ mod memory;
 
 use std::{
     fmt,
+    future::poll_fn,
     sync::Arc,
+    task::{Context, Poll},
     time::{Duration, Instant, SystemTime},
 };
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
+    soon::Soon,
     state::QueryState,
     trace::{Link, QueryTrace},
 };
@@ -34,17 +37,17 @@ pub use memory::{MemoryBroker, MemoryLimits};
 #[async_trait]
 pub trait Broker: Send + Sync + fmt::Debug {
     /// Accepts a query. Resolves only when it will survive what this broker promises to survive.
-    async fn submit(&self, query: NewQuery) -> Result<Submitted, SubmitError>;
+    fn submit(&self, query: NewQuery) -> Soon<'_, Result<Submitted, SubmitError>>;
 
     /// Hands the first waiting query that the claimant can run to it, counting an attempt. Only to be called for a
     /// worker that can start now.
-    async fn claim(&self, claimant: Claimant<'_>) -> Result<Option<Claim>, Unavailable>;
+    fn claim<'a>(&'a self, claimant: Claimant<'a>) -> Soon<'a, Result<Option<Claim>, Unavailable>>;
 
     /// Asks for a query to end. Never waits for a worker.
     async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError>;
 
     /// Opens a cursor on a query's log at a sequence number.
-    async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, QueryError>;
+    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<Box<dyn EventReader>, QueryError>>;
 
     async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError>;
 
@@ -138,20 +141,26 @@ pub trait Lease: Send + Sync + fmt::Debug {
 
     /// Adds the last output, whether there is room or not, and ends the attempt. A cancel that was accepted before
     /// turns any ending into Cancelled. Says which state the query is in now.
-    async fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost>;
+    fn finish(self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Soon<'static, Result<QueryState, LeaseLost>>;
 
     /// Gives the query back as if it had never been claimed: no worker has seen it.
     async fn release(self: Box<Self>);
 
-    /// What the holder is told from outside.
-    fn orders(&self) -> watch::Receiver<Order>;
+    /// What the holder is told from outside. The claimant's bell rings when there is something new.
+    fn order(&self) -> Order;
 }
 
 /// A cursor on a query's log.
-#[async_trait]
 pub trait EventReader: Send {
     /// Waits for events past the cursor and moves it. An empty batch is the end: the final event has been read.
-    async fn next(&mut self) -> Result<Vec<Event>, Unavailable>;
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Event>, Unavailable>>;
+}
+
+impl dyn EventReader {
+    /// The same as a future.
+    pub async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
 }
 
 /// A query to be accepted.

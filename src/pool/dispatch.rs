@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use async_trait::async_trait;
 use tracing::{debug, info, warn};
 
 use crate::{
-    broker::{Claim, Claimant, Ending, Lease, Output, Scope},
+    broker::{Claim, Claimant, Ending, Lease, LeaseLost, Output, Scope},
     config::{Config, KindConfig},
     events::What,
     model::{DeathCause, FailureReason, Outcome},
-    state::PoolLifecycle,
+    soon::Soon,
+    state::{PoolLifecycle, QueryState},
     worker::{Conclusion, Host, PoolWorker, StopMode},
 };
 
@@ -151,9 +151,8 @@ impl Inner {
     }
 }
 
-#[async_trait]
 impl Host for Inner {
-    async fn ready(&self, worker: &Arc<PoolWorker>) {
+    fn ready<'a>(&'a self, worker: &'a Arc<PoolWorker>) -> Soon<'a, ()> {
         let kind = self.kinds.get(worker.slot);
         if worker.has_served() {
             kind.recovered(worker.created);
@@ -171,13 +170,19 @@ impl Host for Inner {
             self.broker.let_go(&kind.name, worker.id, None);
         }
         if self.gives_way(&kind, worker) {
-            return;
+            return Soon::now(());
         }
         self.data.enqueue_ready(worker, kind.config().balance);
-        if self.may_be_held(&kind) && self.broker.waits_for(&kind.name, worker.id) {
-            self.dispatch_to(&kind, worker).await;
+        let own = self.may_be_held(&kind) && self.broker.waits_for(&kind.name, worker.id);
+        if !own && self.broker.open(&kind.name) == 0 {
+            return Soon::now(());
         }
-        self.dispatch(&kind).await;
+        Soon::later(async move {
+            if own {
+                self.dispatch_to(&kind, worker).await;
+            }
+            self.dispatch(&kind).await;
+        })
     }
 
     fn session(&self, worker: &Arc<PoolWorker>, session_id: &str) {
@@ -194,24 +199,34 @@ impl Host for Inner {
         self.remember(&kind, &lane, worker);
     }
 
-    async fn conclude(
+    fn conclude(
         &self,
         worker: &Arc<PoolWorker>,
         lease: Box<dyn Lease>,
         outputs: Vec<Output>,
         conclusion: Conclusion,
-    ) {
+    ) -> Soon<'static, ()> {
         self.judge(worker, &conclusion);
         let config = self.config();
         let Some(ending) = recovery::decide(conclusion, lease.tries(), Self::rules(&config, &*lease)) else {
             warn!("lease lost; its output was dropped");
-            return;
+            return Soon::now(());
         };
         self.log_ending(&ending);
-        let query = lease.query().clone();
-        if lease.finish(outputs, ending).await.is_err() {
-            warn!(%query, "lease lost; its ending was dropped");
+        match lease.finish(outputs, ending) {
+            Soon::Now(ended) => {
+                ended.into_iter().for_each(told);
+                Soon::now(())
+            }
+            later @ Soon::Later(_) => Soon::later(async { told(later.await) }),
         }
+    }
+}
+
+/// Tells of an ending that came to nothing.
+fn told(ended: Result<QueryState, LeaseLost>) {
+    if let Err(error) = ended {
+        warn!(%error, "the ending of an attempt was dropped");
     }
 }
 

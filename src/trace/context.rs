@@ -2,7 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{HeaderMap, header::HeaderValue};
+use http::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+
+static PARENT: HeaderName = HeaderName::from_static("traceparent");
+static STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The only version there is; later ones begin in the same way.
 const VERSION: &str = "00";
@@ -36,7 +42,7 @@ impl Context {
     /// What the caller sent along. One that is malformed, or sent twice, is as good as none: a call never fails by it.
     #[must_use]
     pub fn of_caller(headers: &HeaderMap) -> Option<Self> {
-        let mut parents = headers.get_all("traceparent").iter();
+        let mut parents = headers.get_all(&PARENT).iter();
         let parent = parents.next()?.to_str().ok()?;
         if parents.next().is_some() {
             return None;
@@ -64,7 +70,7 @@ impl Context {
 
 /// A list may be spread over several headers.
 fn state(headers: &HeaderMap) -> Option<Arc<str>> {
-    let parts: Result<Vec<_>, _> = headers.get_all("tracestate").iter().map(HeaderValue::to_str).collect();
+    let parts: Result<Vec<_>, _> = headers.get_all(&STATE).iter().map(HeaderValue::to_str).collect();
     let state = parts.ok()?.join(",");
     (!state.is_empty() && state.len() <= MAX_STATE).then(|| state.into())
 }
@@ -85,7 +91,7 @@ mod tests {
 
     fn read(headers: &[(&'static str, &str)]) -> Option<Context> {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        Context::of_caller(&headers.fold(HeaderMap::new(), |mut all, (name, value): (http::HeaderName, _)| {
+        Context::of_caller(&headers.fold(HeaderMap::new(), |mut all, (name, value): (HeaderName, _)| {
             all.append(name, value);
             all
         }))

@@ -1,15 +1,15 @@
 //! The bytes between the pool and one worker.
 
-use std::{future::poll_fn, io, sync::Arc};
+use std::io;
 
 use bytes::BufMut;
-use tokio::net::UnixStream;
+use tokio::{io::AsyncReadExt, net::unix::OwnedReadHalf};
 
 use crate::protocol::{LineBuffer, ProtocolError, READ_CHUNK};
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Arc<UnixStream>,
+    stream: OwnedReadHalf,
     lines: LineBuffer,
     reads: u32,
 }
@@ -26,7 +26,7 @@ pub(super) enum Fill {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Arc<UnixStream>, max_line_bytes: usize) -> Self {
+    pub(super) fn new(stream: OwnedReadHalf, max_line_bytes: usize) -> Self {
         Self { stream, lines: LineBuffer::new(max_line_bytes), reads: 0 }
     }
 
@@ -34,17 +34,11 @@ impl Connection {
     pub(super) async fn fill(&mut self) -> Fill {
         // A worker that never stops writing must leave room for others: this read is never "not ready".
         self.pause().await;
-        loop {
-            if poll_fn(|context| self.stream.poll_read_ready(context)).await.is_err() {
-                return Fill::End;
-            }
-            match self.stream.try_read_buf(&mut self.lines.spare()) {
-                Ok(0) => return Fill::End,
-                Ok(_) => return Fill::Data,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A reset is an end too: what it means depends on what the process does next.
-                Err(_) => return Fill::End,
-            }
+        // Not `try_read`: this one knows after a short read that there is no more, and does not ask the kernel again.
+        match self.stream.read_buf(&mut self.lines.spare()).await {
+            Ok(1..) => Fill::Data,
+            // A reset is an end too: what it means depends on what the process does next.
+            Ok(0) | Err(_) => Fill::End,
         }
     }
 
@@ -53,7 +47,7 @@ impl Connection {
     pub(super) fn read_now(&mut self) -> bool {
         let mut chunk = vec![0; READ_CHUNK];
         loop {
-            match rustix::io::read(&*self.stream, &mut chunk) {
+            match rustix::io::read(self.stream.as_ref(), &mut chunk) {
                 Ok(0) => return false,
                 Ok(read) => {
                     self.lines.spare().put_slice(&chunk[..read]);

@@ -90,7 +90,8 @@ impl Driver {
             };
             let worker = self.worker.clone();
             let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
-            self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(span).await;
+            let concluded = span.in_scope(|| self.host.conclude(&worker, running.lease, running.backlog, conclusion));
+            concluded.instrument(span).await;
         }
         if let Some(private) = self.private.take() {
             private.remove().await;

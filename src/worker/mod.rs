@@ -33,12 +33,11 @@ mod wear;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-
 use crate::{
     broker::{Lease, Output},
     model::{Certificate, Failure, Rung},
     protocol::JsonText,
+    soon::Soon,
 };
 
 pub use driver::{Surroundings, run};
@@ -52,22 +51,21 @@ pub use socket::SocketDir;
 pub use usage::Sample;
 
 /// What a worker needs from the pool it belongs to.
-#[async_trait]
 pub trait Host: Send + Sync + fmt::Debug {
     /// The worker can take a query: it has just become ready, or its query is over.
-    async fn ready(&self, worker: &Arc<PoolWorker>);
+    fn ready<'a>(&'a self, worker: &'a Arc<PoolWorker>) -> Soon<'a, ()>;
 
     /// The worker told the id of the session that its query belongs to.
     fn session(&self, worker: &Arc<PoolWorker>, session_id: &str);
 
     /// The worker is done with a query, one way or another. The host decides how the query goes on.
-    async fn conclude(
+    fn conclude(
         &self,
         worker: &Arc<PoolWorker>,
         lease: Box<dyn Lease>,
         outputs: Vec<Output>,
         conclusion: Conclusion,
-    );
+    ) -> Soon<'static, ()>;
 }
 
 /// How a worker came to be done with its query.

@@ -12,7 +12,10 @@ use std::{
 use async_trait::async_trait;
 use shuttle::{future::block_on, thread};
 use tempfile::TempDir;
-use tokio::{net::UnixStream, runtime};
+use tokio::{
+    net::{UnixStream, unix::OwnedWriteHalf},
+    runtime,
+};
 
 use super::{
     Birth, Conclusion, Host, Introduction, PoolWorker, SocketDir, Spawner, StopMode, Surroundings, driver::Driver,
@@ -25,6 +28,7 @@ use crate::{
     model::{Certificate, DeathCause, QueryId, QuerySpec, WorkerId},
     model_check::sample,
     protocol::JsonText,
+    soon::Soon,
     state::{WorkerState, transition},
 };
 
@@ -36,10 +40,10 @@ pub(crate) struct Stage {
     kind: Arc<KindMetrics>,
     surroundings: Surroundings,
     /// Nobody reads from the other end, and need not.
-    stream: Arc<UnixStream>,
+    stream: Arc<OwnedWriteHalf>,
     _peer: UnixStream,
     /// The other end of this one is closed.
-    broken: Arc<UnixStream>,
+    broken: Arc<OwnedWriteHalf>,
     _sockets: TempDir,
 }
 
@@ -71,9 +75,9 @@ impl Stage {
             kind: metrics.kind("k"),
             metrics,
             surroundings,
-            stream: stream.into(),
+            stream: stream.into_split().1.into(),
             _peer: peer,
-            broken: broken.into(),
+            broken: broken.into_split().1.into(),
             _sockets: sockets,
         }
     }
@@ -109,7 +113,7 @@ impl Stage {
         self.connected(id, &self.broken)
     }
 
-    fn connected(&self, id: u64, stream: &Arc<UnixStream>) -> Arc<PoolWorker> {
+    fn connected(&self, id: u64, stream: &Arc<OwnedWriteHalf>) -> Arc<PoolWorker> {
         let worker = PoolWorker::new(Birth {
             id: WorkerId(id),
             slot: 0,
@@ -216,17 +220,17 @@ struct Bystander {
     left: AtomicBool,
 }
 
-#[async_trait]
 impl Host for Bystander {
     fn session(&self, _: &Arc<PoolWorker>, _: &str) {}
 
-    async fn ready(&self, worker: &Arc<PoolWorker>) {
+    fn ready<'a>(&'a self, worker: &'a Arc<PoolWorker>) -> Soon<'a, ()> {
         worker.if_available(|| assert!(!self.left.load(SeqCst), "a worker that was told to stop is offered again"));
+        Soon::now(())
     }
 
-    async fn conclude(&self, _: &Arc<PoolWorker>, lease: Box<dyn Lease>, _: Vec<Output>, _: Conclusion) {
+    fn conclude(&self, _: &Arc<PoolWorker>, lease: Box<dyn Lease>, _: Vec<Output>, _: Conclusion) -> Soon<'static, ()> {
         self.concluded.fetch_add(1, SeqCst);
-        lease.release().await;
+        Soon::later(lease.release())
     }
 }
 

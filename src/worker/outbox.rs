@@ -5,17 +5,17 @@ use std::{io, sync::Arc};
 
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
-use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
-    stream: Arc<UnixStream>,
+    stream: Arc<OwnedWriteHalf>,
     /// Bounded by the protocol: one query at a time, and control frames of a few bytes.
     unsent: Mutex<BytesMut>,
 }
 
 impl Outbox {
-    pub(super) fn new(stream: Arc<UnixStream>) -> Self {
+    pub(super) fn new(stream: Arc<OwnedWriteHalf>) -> Self {
         Self { stream, unsent: Mutex::default() }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::{
-    broker::Claim,
+    broker::{Claim, Order},
     config::KindConfig,
     events::{Events, What},
     metrics::KindMetrics,
@@ -198,6 +198,8 @@ impl PoolWorker {
         inner.current_task = Some(query);
         // The driver finds it when the worker answers, or the next time it looks at its clocks.
         let wanted = outbox.has_unsent() || dispatch.ends_within(LOOKS_EVERY);
+        // A cancel since the claim has rung for a driver that knew of no query.
+        let wanted = wanted || claim.lease.order() != Order::Run;
         inner.handover = Some(dispatch.sent(claim.lease));
         drop(inner);
         if wanted {

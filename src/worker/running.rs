@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
-    broker::{AppendError, Lease, Order, Output},
+    broker::{AppendError, Lease, Output},
     model::{Failure, FailureReason, Rung, WorkerId},
     protocol::{JsonText, WorkerFrame},
     trace::{Attempt, Try},
@@ -17,7 +17,6 @@ use super::{Conclusion, task::Task};
 #[derive(Debug)]
 pub(super) struct Running {
     pub lease: Box<dyn Lease>,
-    pub orders: watch::Receiver<Order>,
     pub request_id: String,
     /// When the worker got it; `None` once it has sent a message.
     pub unanswered: Option<Instant>,
@@ -56,7 +55,6 @@ pub(super) enum Verdict {
 impl Running {
     pub(super) fn new(task: Task) -> Self {
         Self {
-            orders: task.lease.orders(),
             lease: task.lease,
             request_id: task.request_id,
             unanswered: Some(task.begun.into()),

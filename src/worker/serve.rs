@@ -34,6 +34,8 @@ const READS_AFTER_EXIT: usize = 64;
 const MEASURE_EVERY: Duration = LOOKS_EVERY;
 const MEASURE_LIMITED_EVERY: Duration = Duration::from_secs(1);
 
+const ELSEWHERE: &str = "the query runs elsewhere";
+
 impl Driver {
     /// Runs queries until the worker ends or is to be stopped.
     pub(super) async fn serve(&mut self) -> End {
@@ -89,14 +91,11 @@ impl Driver {
     async fn handle(&mut self, wake: Wake, clocks: &mut Clocks) -> Result<(), End> {
         match wake {
             Wake::Attention if self.worker.is_deaf() => return Err(self.closed().await),
-            Wake::Attention | Wake::Order(Order::Run) => {}
+            Wake::Attention => self.heed_order(),
             // While its readers were waited for, nobody listened to the worker: its silence begins anew.
             Wake::Appended(Ok(())) => clocks.vitals.heard(Instant::now().into_std()),
             Wake::Appended(Err(AppendError::Overflow)) => self.drop_output(Why::Overflow, "nobody keeps up with it"),
-            Wake::Order(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
-            Wake::Order(Order::Lost) | Wake::Appended(Err(AppendError::LeaseLost(_))) => {
-                self.drop_output(Why::Lost, "the query runs elsewhere");
-            }
+            Wake::Appended(Err(AppendError::LeaseLost(_))) => self.drop_output(Why::Lost, ELSEWHERE),
             Wake::Clock => return self.look_at(clocks, Instant::now()),
             Wake::Bytes(Fill::Data) => {
                 clocks.vitals.heard(Instant::now().into_std());
@@ -106,6 +105,16 @@ impl Driver {
             Wake::Exited => return Err(self.exited().await),
         }
         Ok(())
+    }
+
+    /// What is to be done with the running query. Its order may have come before the query itself.
+    fn heed_order(&mut self) {
+        self.pick_up();
+        match self.running.as_ref().map(|running| running.lease.order()) {
+            None | Some(Order::Run) => {}
+            Some(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
+            Some(Order::Lost) => self.drop_output(Why::Lost, ELSEWHERE),
+        }
     }
 
     fn look_at(&mut self, clocks: &mut Clocks, now: Instant) -> Result<(), End> {
@@ -263,7 +272,8 @@ impl Driver {
         let conclusion = Running::conclusion(running.letting_go, verdict);
         let worker = self.worker.clone();
         let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
-        self.host.conclude(&worker, running.lease, running.backlog, conclusion).instrument(span).await;
+        let concluded = span.in_scope(|| self.host.conclude(&worker, running.lease, running.backlog, conclusion));
+        concluded.instrument(span).await;
         if self.worker.finish_task() {
             self.host.ready(&worker).await;
         }

@@ -1,6 +1,6 @@
 //! From nothing to `ready`: spawn, connection and handshake, each raced against exit, a deadline and a stop.
 
-use std::{io, os::unix::net::UnixStream as StdUnixStream, sync::Arc};
+use std::{io, os::unix::net::UnixStream as StdUnixStream};
 
 use tokio::{
     net::UnixStream,
@@ -137,10 +137,10 @@ impl Driver {
     }
 
     fn adopt(&mut self, stream: UnixStream) {
-        let stream = Arc::new(stream);
+        let (read, write) = stream.into_split();
         let max_line = usize::try_from(self.worker.kind.max_line_bytes).unwrap_or(usize::MAX);
-        self.connection = Some(Connection::new(stream.clone(), max_line));
-        self.worker.connected(Outbox::new(stream));
+        self.connection = Some(Connection::new(read, max_line));
+        self.worker.connected(Outbox::new(write.into()));
         let _ = self.worker.connection.advance_to(ConnectionState::Connecting);
         let _ = self.worker.connection.advance_to(ConnectionState::Connected);
         let _ = self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");

@@ -2,12 +2,9 @@
 
 use std::{future::pending, pin::Pin, time::Duration};
 
-use tokio::{
-    sync::watch,
-    time::{Instant, Sleep, sleep_until},
-};
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::broker::{AppendError, Order};
+use crate::broker::AppendError;
 
 use super::{
     connection::Fill,
@@ -25,7 +22,6 @@ pub(super) enum Wake {
     Appended(Result<(), AppendError>),
     Exited,
     Attention,
-    Order(Order),
     /// It is time to look at the clocks; perhaps a bit too early.
     Clock,
 }
@@ -78,20 +74,16 @@ impl Driver {
         let connection = self.connection.as_mut().expect("a worker in service is connected");
         let process = self.process.as_ref().expect("a worker in service has a process");
         let outbox = self.worker.outbox().expect("a worker in service is connected");
-        let (orders, appending) = match &mut self.running {
-            Some(running) => (Some(&mut running.orders), Some((&mut running.lease, &mut running.backlog))),
-            None => (None, None),
-        };
+        let running = &mut self.running;
         let appended = async {
-            match appending {
-                Some((lease, backlog)) => append(&mut **lease, backlog).await,
+            match running {
+                Some(running) => append(&mut *running.lease, &mut running.backlog).await,
                 None => pending().await,
             }
         };
         tokio::select! {
             biased; // A flood of output comes last, so that it cannot keep a cancel from being seen.
             () = self.worker.attention.notified() => Wake::Attention,
-            order = next_order(orders) => Wake::Order(order),
             () = &mut clocks.alarm => Wake::Clock,
             () = process.ended() => Wake::Exited,
             appended = appended, if stalled => Wake::Appended(appended),
@@ -99,13 +91,4 @@ impl Driver {
             () = outbox.flush(), if outbox.has_unsent() => Wake::Attention,
         }
     }
-}
-
-async fn next_order(orders: Option<&mut watch::Receiver<Order>>) -> Order {
-    if let Some(orders) = orders
-        && orders.changed().await.is_ok()
-    {
-        return orders.borrow_and_update().clone();
-    }
-    pending().await
 }

@@ -73,6 +73,8 @@ async fn a_removed_kind_finishes_what_it_accepted_and_takes_nothing_new() {
     let gate = server.dir.path().join("gate").display().to_string();
     let slow = json!({"steps": [{"message": 1}, {"await_file": gate}, {"complete": "ran"}]});
     let running = client.submit(of_kind("b", &slow)).await.unwrap();
+    let streaming = || async { client.clone().state(&running).await == QueryState::Streaming };
+    eventually_async("its first message", || async { streaming().await.then_some(()) }).await;
     let waiting = client.submit(of_kind("b", &json!("waited"))).await.unwrap();
     assert_eq!(client.state(&waiting).await, QueryState::Pending);
     server.rewrite(&kind("a"));

@@ -5,8 +5,6 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::watch;
-
 use crate::{
     broker::{CancelFound, Claimant, Ending, LeaseLost, Order, Output},
     model::{EventBody, FailureReason, Outcome, Retrying, Rung},
@@ -17,7 +15,7 @@ use crate::{
 
 use super::{
     queue::{Spot, Ticket},
-    record::{Arrival, Bells, Cancelling, Finished, Held, Holder, Record, Released, Room},
+    record::{Arrival, Cancelling, Finished, Held, Holder, Record, Released, Room},
 };
 
 #[derive(Debug)]
@@ -96,11 +94,20 @@ impl Entry {
         story.ticket = ticket;
         story.started_at.get_or_insert_with(SystemTime::now);
         let token = fastrand::u64(..);
-        let (orders, receiver) = watch::channel(Order::Run);
-        story.holder = Some(Holder { token, orders, bell: claimant.bell.cloned() });
+        story.holder = Some(Holder { token, bell: claimant.bell.cloned() });
         let tries = story.tries;
         let trace = self.fixed.extras.as_ref().and_then(|extras| extras.trace.lock().as_deref().map(QueryTrace::link));
-        Some(Held { token, tries, orders: receiver, trace })
+        Some(Held { token, tries, trace })
+    }
+
+    /// What the holder with this token is to do.
+    pub(super) fn order(&self, token: u64) -> Order {
+        let record = self.record.lock();
+        if record.check(token).is_err() {
+            return Order::Lost;
+        }
+        let cancel = record.story().and_then(|story| story.cancel.as_ref());
+        cancel.map_or(Order::Run, |cancel| Order::Cancel { reason: cancel.reason.clone() })
     }
 
     /// Undoes a claim whose query no worker has seen. If it was cancelled in between, it ends here.
@@ -117,7 +124,7 @@ impl Entry {
             story.started_at = None;
         }
         if let Some(reason) = story.cancel.as_ref().map(|cancel| cancel.reason.clone()) {
-            self.end(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::Queued });
+            self.end_here(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::Queued });
             return Released::Ended;
         }
         self.step(&mut record, QueryState::RetryPending);
@@ -139,9 +146,9 @@ impl Entry {
             }
             self.push(&mut record, output, at);
         }
-        let bells = record.bells();
+        let readers = record.call_readers();
         drop(record);
-        Bells::changed(bells);
+        readers.wake();
         Ok(outputs.is_empty())
     }
 
@@ -178,9 +185,9 @@ impl Entry {
             }
             (None, Ending::Retry(retrying)) => self.retry(&mut record, retrying),
         };
-        let bells = record.bells();
+        let readers = record.call_readers();
         drop(record);
-        Bells::changed(bells);
+        readers.wake();
         Ok(finished)
     }
 
@@ -240,15 +247,15 @@ impl Entry {
             return CancelFound::Cancelling(state);
         }
         let Some(holder) = &story.holder else {
-            self.end(record, Outcome::Cancelled { reason: reason.into(), rung: Rung::Queued });
+            self.end_here(record, Outcome::Cancelled { reason: reason.into(), rung: Rung::Queued });
             return CancelFound::Queued;
         };
         let reason: Arc<str> = reason.into();
-        holder.orders.send_replace(Order::Cancel { reason: reason.clone() });
-        if let Some(bell) = &holder.bell {
+        let bell = holder.bell.clone();
+        story.cancel = Some(Box::new(Cancelling { reason, since: Instant::now() }));
+        if let Some(bell) = bell {
             bell.notify_one();
         }
-        story.cancel = Some(Box::new(Cancelling { reason, since: Instant::now() }));
         CancelFound::Running(state)
     }
 
@@ -260,7 +267,7 @@ impl Entry {
         }
         let waits = record.state == QueryState::Pending;
         if waits {
-            self.end(&mut record, outcome);
+            self.end_here(&mut record, outcome);
         }
         waits
     }
@@ -293,7 +300,13 @@ impl Entry {
         }
     }
 
-    /// The only way to a final state, so that there is exactly one final event.
+    /// Ends a query that no worker has.
+    fn end_here(&self, record: &mut Record, outcome: Outcome) {
+        self.end(record, outcome);
+        record.call_readers().wake();
+    }
+
+    /// The only way to a final state, so that there is exactly one final event. The readers are for the caller to wake.
     fn end(&self, record: &mut Record, outcome: Outcome) {
         let at = SystemTime::now();
         self.step(record, outcome.state());
@@ -306,7 +319,6 @@ impl Entry {
         let query_type = self.fixed.spec.query_type.as_deref();
         self.fixed.tally.metrics.ended(query_type, &outcome, self.submitted.elapsed(), cancelling);
         story.log.push_last(story.tries.attempt, at, EventBody::Ended(outcome));
-        Bells::changed(record.bells());
     }
 
     fn step(&self, record: &mut Record, to: QueryState) {

@@ -3,15 +3,13 @@
 use std::{pin::pin, sync::Arc};
 
 use async_trait::async_trait;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     broker::{AppendError, Ending, Lease, LeaseLost, Order, Output, Tries},
     config::Overflow,
     model::{Failure, FailureReason, Outcome, QueryId, QuerySpec},
+    soon::Soon,
     state::QueryState,
 };
 
@@ -96,11 +94,11 @@ impl Lease for MemoryLease {
         if self.try_append(outputs)? {
             return Ok(());
         }
-        let bells = self.entry.bells();
+        let room = self.entry.room();
         loop {
             // Registered before looking, so that a reader that moves in between is not missed.
-            let mut room = pin!(bells.room.notified());
-            room.as_mut().enable();
+            let mut moved = pin!(room.notified());
+            moved.as_mut().enable();
             if self.try_append(outputs)? {
                 return Ok(());
             }
@@ -112,9 +110,9 @@ impl Lease for MemoryLease {
                 if !self.out_of_patience(outputs)? {
                     return Ok(());
                 }
-                room.await;
+                moved.await;
             } else {
-                let _ = timeout_at(deadline, room).await;
+                let _ = timeout_at(deadline, moved).await;
             }
         }
     }
@@ -123,9 +121,13 @@ impl Lease for MemoryLease {
         self.room = Room::Ignore;
     }
 
-    async fn finish(mut self: Box<Self>, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
+    fn finish(
+        mut self: Box<Self>,
+        outputs: Vec<Output>,
+        ending: Ending,
+    ) -> Soon<'static, Result<QueryState, LeaseLost>> {
         self.settled = true;
-        self.end(outputs, ending)
+        Soon::now(self.end(outputs, ending))
     }
 
     async fn release(mut self: Box<Self>) {
@@ -138,8 +140,8 @@ impl Lease for MemoryLease {
         self.store.stopped_running(&self.entry);
     }
 
-    fn orders(&self) -> watch::Receiver<Order> {
-        self.held.orders.clone()
+    fn order(&self) -> Order {
+        self.entry.order(self.held.token)
     }
 }
 

@@ -32,6 +32,7 @@ use crate::{
     config::Overflow,
     metrics::QueryMetrics,
     model::{QueryId, RejectReason, WorkerId},
+    soon::Soon,
     state::{QueryState, State},
     sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
@@ -118,20 +119,21 @@ impl MemoryBroker {
 
 #[async_trait]
 impl Broker for MemoryBroker {
-    async fn submit(&self, query: NewQuery) -> Result<Submitted, SubmitError> {
-        self.0.submit(query, None, Instant::now())
+    fn submit(&self, query: NewQuery) -> Soon<'_, Result<Submitted, SubmitError>> {
+        Soon::now(self.0.submit(query, None, Instant::now()))
     }
 
-    async fn claim(&self, claimant: Claimant<'_>) -> Result<Option<Claim>, Unavailable> {
-        Ok(self.0.claim(claimant, Instant::now()))
+    fn claim<'a>(&'a self, claimant: Claimant<'a>) -> Soon<'a, Result<Option<Claim>, Unavailable>> {
+        Soon::now(Ok(self.0.claim(claimant, Instant::now())))
     }
 
     async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError> {
         Ok(self.0.cancel(self.0.find(id)?, reason))
     }
 
-    async fn read(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, QueryError> {
-        Ok(Box::new(MemoryReader::new(self.0.clone(), self.0.find(id)?, from)))
+    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<Box<dyn EventReader>, QueryError>> {
+        let reader = |entry| Box::new(MemoryReader::new(self.0.clone(), entry, from)) as Box<dyn EventReader>;
+        Soon::now(self.0.find(id).map(reader).map_err(Into::into))
     }
 
     async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError> {

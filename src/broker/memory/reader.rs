@@ -1,21 +1,22 @@
 //! A cursor on the log of one query of the memory broker.
 
-use std::{pin::pin, sync::Arc, time::Instant};
-
-use async_trait::async_trait;
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 use crate::{
     broker::{EventReader, Unavailable},
     model::{Event, EventBody},
 };
 
-use super::{entry::Entry, record::Bells, store::Store};
+use super::{entry::Entry, store::Store};
 
 #[derive(Debug)]
 pub(super) struct MemoryReader {
     store: Arc<Store>,
     entry: Arc<Entry>,
-    bells: Arc<Bells>,
     number: u64,
     next: u64,
     /// Whether the final event was given out.
@@ -25,8 +26,7 @@ pub(super) struct MemoryReader {
 impl MemoryReader {
     pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, from: u64) -> Self {
         let number = entry.attach_reader(from);
-        let bells = entry.bells();
-        Self { store, entry, bells, number, next: from, told_end: false }
+        Self { store, entry, number, next: from, told_end: false }
     }
 }
 
@@ -46,21 +46,12 @@ impl Drop for MemoryReader {
     }
 }
 
-#[async_trait]
 impl EventReader for MemoryReader {
-    async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
-        let bells = self.bells.clone();
-        loop {
-            // Registered before looking, so that an append in between is not missed.
-            let mut changed = pin!(bells.changed.notified());
-            changed.as_mut().enable();
-            if let Some(events) = self.entry.read(self.number, self.next) {
-                let Some(last) = events.last() else { return Ok(self.end()) };
-                self.next = last.sequence + 1;
-                self.told_end = matches!(last.body, EventBody::Ended(_));
-                return Ok(events);
-            }
-            changed.await;
-        }
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Event>, Unavailable>> {
+        let Some(events) = self.entry.read(self.number, self.next, context.waker()) else { return Poll::Pending };
+        let Some(last) = events.last() else { return Poll::Ready(Ok(self.end())) };
+        self.next = last.sequence + 1;
+        self.told_end = matches!(last.body, EventBody::Ended(_));
+        Poll::Ready(Ok(events))
     }
 }

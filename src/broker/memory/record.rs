@@ -5,17 +5,22 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::{
-    broker::{FailedAttempt, LeaseLost, Order, Tries},
+    broker::{FailedAttempt, LeaseLost, Tries},
     model::{Failure, QueryId, QuerySpec, WorkerId},
     state::QueryState,
     sync::Mutex,
     trace::{Link, QueryTrace},
 };
 
-use super::{log::Log, queue::Ticket, readers::Readers, tally::KindTally};
+use super::{
+    log::Log,
+    queue::Ticket,
+    readers::{Readers, Wakers},
+    tally::KindTally,
+};
 
 /// Everything fixed about a query when it arrives.
 #[derive(Debug)]
@@ -64,25 +69,16 @@ pub(super) struct Story {
     pub requeued_as: Option<QueryId>,
     pub worker: Option<WorkerId>,
     pub readers: Readers,
-    pub bells: Option<Arc<Bells>>,
+    /// Wakes whoever waits for readers to come along, if anybody ever did.
+    pub room: Option<Arc<Notify>>,
     pub started_at: Option<SystemTime>,
     pub ended_at: Option<SystemTime>,
-}
-
-/// Who waits for something to happen to a query.
-#[derive(Debug, Default)]
-pub(super) struct Bells {
-    /// Wakes the readers: once for each batch.
-    pub changed: Notify,
-    /// Wakes whoever waits for readers to come along.
-    pub room: Notify,
 }
 
 /// Who runs the query now. The token is what fences off everyone who ran it before.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub token: u64,
-    pub orders: watch::Sender<Order>,
     pub bell: Option<Arc<Notify>>,
 }
 
@@ -98,7 +94,6 @@ pub(super) struct Cancelling {
 pub(super) struct Held {
     pub token: u64,
     pub tries: Tries,
-    pub orders: watch::Receiver<Order>,
     pub trace: Option<Link>,
 }
 
@@ -159,28 +154,19 @@ impl Record {
         }
     }
 
-    /// For whoever is to be woken, if there is anyone.
-    pub(super) fn bells(&self) -> Option<Arc<Bells>> {
-        self.story()?.bells.clone()
+    /// Those to be woken because there is something new, once the record is free.
+    pub(super) fn call_readers(&mut self) -> Wakers {
+        self.story.as_mut().map(|story| story.readers.call()).unwrap_or_default()
+    }
+
+    /// Who waits for readers to come along.
+    pub(super) fn room(&self) -> Option<Arc<Notify>> {
+        self.story()?.room.clone()
     }
 }
 
 impl Story {
     pub(super) fn failed(&mut self, failure: Failure) {
         self.failures.push(FailedAttempt { attempt: self.tries.attempt, at: SystemTime::now(), failure });
-    }
-}
-
-impl Bells {
-    pub(super) fn changed(bells: Option<Arc<Self>>) {
-        if let Some(bells) = bells {
-            bells.changed.notify_waiters();
-        }
-    }
-
-    pub(super) fn room(bells: Option<Arc<Self>>) {
-        if let Some(bells) = bells {
-            bells.room.notify_waiters();
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! One query of the memory broker as others see it: its events, and what is known of it.
 
-use std::{sync::Arc, time::Instant};
+use std::{sync::Arc, task::Waker, time::Instant};
+
+use tokio::sync::Notify;
 
 use crate::{
     broker::{DeadLetter, QueryInfo},
@@ -9,16 +11,23 @@ use crate::{
 
 use super::{
     entry::Entry,
-    record::{Bells, Record, Story},
+    record::{Record, Story},
 };
 
 /// The most events a reader takes at once, so that one lock is never held for long.
 const READ_BATCH: usize = 256;
 
+/// A reader came along.
+fn make_room(room: Option<Arc<Notify>>) {
+    if let Some(room) = room {
+        room.notify_waiters();
+    }
+}
+
 impl Entry {
-    /// What wakes those who wait for something to happen to it.
-    pub(super) fn bells(&self) -> Arc<Bells> {
-        self.record.lock().story_mut().bells.get_or_insert_default().clone()
+    /// What wakes those who wait for its readers to come along.
+    pub(super) fn room(&self) -> Arc<Notify> {
+        self.record.lock().story_mut().room.get_or_insert_default().clone()
     }
 
     pub(super) fn attach_reader(&self, from: u64) -> u64 {
@@ -31,25 +40,29 @@ impl Entry {
         let readers = &mut record.story_mut().readers;
         readers.detach(reader, now);
         let unread = readers.is_empty() && !record.state.is_terminal();
-        let bells = record.bells();
+        let room = record.room();
         drop(record);
-        Bells::room(bells);
+        make_room(room);
         self.fixed.abandon_after.filter(|_| unread).and_then(|patience| now.checked_add(patience))
     }
 
-    /// The next events from `from` on; `None` while there are none yet.
-    pub(super) fn read(&self, reader: u64, from: u64) -> Option<Vec<Event>> {
+    /// The next events from `from` on; `None` while there are none yet, and then the reader is woken when there are.
+    pub(super) fn read(&self, reader: u64, from: u64, waker: &Waker) -> Option<Vec<Event>> {
         let mut record = self.record.lock();
         let story = record.story_mut();
         let events = story.log.read(from, READ_BATCH);
         if let Some(last) = events.last() {
             story.readers.moved(reader, last.sequence + 1);
-            let bells = record.bells();
+            let room = record.room();
             drop(record);
-            Bells::room(bells);
+            make_room(room);
             return Some(events);
         }
-        record.state.is_terminal().then_some(events)
+        if record.state.is_terminal() {
+            return Some(events);
+        }
+        record.story_mut().readers.waits(reader, waker);
+        None
     }
 
     /// The last event of an ended query.
