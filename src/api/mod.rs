@@ -16,6 +16,8 @@ mod layer;
 mod pool_admin;
 mod pool_events;
 mod request;
+mod resets;
+mod tarpit;
 mod wire;
 mod worker_pool;
 
@@ -66,7 +68,8 @@ pub async fn serve(
     closing: CancellationToken,
 ) -> Result<(), ServeError> {
     let limits = &config.server;
-    let incoming = Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections());
+    let incoming =
+        Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections(), &closing);
     Server::builder()
         .http2_keepalive_interval(Some(limits.keepalive_interval))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))
