@@ -1,6 +1,6 @@
 //! Accepts connections: a bounded number at a time, and with a pause where the system has run out of descriptors.
 //! When all places are taken, the oldest connection without a call that was let through makes room, or the one that has been
-//! idle for longest. A client that makes calls only to take them back is not listened to any more.
+//! idle for longest. A client that does harm is not listened to any more.
 
 use std::{
     future::Future,
@@ -27,13 +27,14 @@ use tonic::transport::server::Connected;
 use tracing::warn;
 
 use crate::{
+    config::ServerConfig,
     metrics::{Connections, OpenConnection},
     places::{Guest, Place, Places},
     tls::{Inside, Secured, Tls},
 };
 
 use super::{
-    resets::{PREFACE, Resets},
+    frames::{Frames, Harm, PREFACE},
     tarpit::{Hold, Tarpit},
 };
 
@@ -62,6 +63,7 @@ pub(super) struct Incoming {
     /// The connection that was accepted last, while it waits for a place.
     waiting: Option<(Accepted, Seating)>,
     max_connections: usize,
+    max_metadata_bytes: u64,
     warned: Option<Instant>,
     connections: Connections,
     tarpit: Arc<Tarpit>,
@@ -78,7 +80,7 @@ pub(super) struct Connection {
     /// Runs until the client has said that it speaks HTTP/2.
     patience: Option<Pin<Box<Sleep>>>,
     received: usize,
-    resets: Resets,
+    frames: Frames,
     tarpit: Arc<Tarpit>,
     /// Once it has done harm.
     held: Option<Hold>,
@@ -98,14 +100,26 @@ impl Incoming {
     pub(super) fn new(
         listener: Listener,
         tls: Option<Arc<Tls>>,
-        max_connections: usize,
+        limits: &ServerConfig,
         connections: Connections,
         closing: &CancellationToken,
     ) -> Self {
+        let (max_connections, max_metadata_bytes) = (limits.max_connections.get(), limits.max_metadata_bytes);
         connections.set_limit(max_connections);
         let places = Places::new(max_connections);
         let tarpit = Tarpit::new(closing.clone());
-        Self { listener, tls, places, waiting: None, max_connections, warned: None, connections, tarpit, pause: None }
+        Self {
+            listener,
+            tls,
+            places,
+            waiting: None,
+            max_connections,
+            max_metadata_bytes,
+            warned: None,
+            connections,
+            tarpit,
+            pause: None,
+        }
     }
 
     /// Finds a place for a connection, at once or later.
@@ -138,7 +152,7 @@ impl Incoming {
             stream,
             patience: Some(Box::pin(sleep(FIRST_BYTES))),
             received: 0,
-            resets: Resets::new(),
+            frames: Frames::new(self.max_metadata_bytes),
             tarpit: self.tarpit.clone(),
             held: None,
             peer,
@@ -221,14 +235,14 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Takes note of what has come, and whether it has gone too far with it.
-    fn does_harm(&mut self, bytes: &[u8]) -> bool {
+    /// Takes note of what has come, and of the harm in it.
+    fn harm(&mut self, bytes: &[u8]) -> Option<Harm> {
         self.received = self.received.saturating_add(bytes.len());
         if self.received >= PREFACE {
             self.patience = None;
         }
         let guest = &self.place.guest;
-        self.resets.are_too_many_with(bytes, || guest.has_settled())
+        self.frames.harm(bytes, || guest.has_settled())
     }
 
     /// Whether another needs its place more. It is asked at each pause of a busy connection, which mostly wakes as before.
@@ -253,13 +267,13 @@ impl AsyncRead for Connection {
         let filled = buffer.filled().len();
         match Pin::new(&mut self.stream).poll_read(context, buffer) {
             Poll::Pending => {
-                self.resets.pause();
+                self.frames.pause();
                 self.poll_patience(context)
             }
             Poll::Ready(read) => {
-                if self.does_harm(&buffer.filled()[filled..]) {
+                if let Some(harm) = self.harm(&buffer.filled()[filled..]) {
                     buffer.set_filled(filled);
-                    self.held = Some(self.tarpit.hold(&self.place.guest, self.peer));
+                    self.held = Some(self.tarpit.hold(&self.place.guest, self.peer, harm));
                     return self.poll_patience(context);
                 }
                 Poll::Ready(read)

@@ -9,6 +9,7 @@ mod convert;
 mod errors;
 mod events;
 mod floor;
+mod frames;
 mod grpc;
 mod health;
 mod incoming;
@@ -16,7 +17,6 @@ mod layer;
 mod pool_admin;
 mod pool_events;
 mod request;
-mod resets;
 mod tarpit;
 mod wire;
 mod worker_pool;
@@ -68,8 +68,7 @@ pub async fn serve(
     closing: CancellationToken,
 ) -> Result<(), ServeError> {
     let limits = &config.server;
-    let incoming =
-        Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections(), &closing);
+    let incoming = Incoming::new(listener, security.tls.clone(), limits, metrics.connections(), &closing);
     Server::builder()
         .http2_keepalive_interval(Some(limits.keepalive_interval))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))

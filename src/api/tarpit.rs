@@ -17,6 +17,8 @@ use tracing::warn;
 
 use crate::places::Guest;
 
+use super::frames::Harm;
+
 /// Long beside what a connection costs to open and to throw out; short for a client that meant no harm.
 const HOLD: Duration = Duration::from_secs(1);
 
@@ -43,18 +45,22 @@ impl Tarpit {
     }
 
     /// Who is held is the first to make room for others.
-    pub(super) fn hold(&self, guest: &Arc<Guest>, peer: Option<SocketAddr>) -> Hold {
+    pub(super) fn hold(&self, guest: &Arc<Guest>, peer: Option<SocketAddr>, harm: Harm) -> Hold {
         guest.goes_first();
-        self.warn(peer);
+        self.warn(peer, harm);
         Hold { timer: Box::pin(sleep(HOLD)), closing: Box::pin(self.closing.clone().cancelled_owned()) }
     }
 
-    fn warn(&self, peer: Option<SocketAddr>) {
+    fn warn(&self, peer: Option<SocketAddr>, harm: Harm) {
         let mut warned = self.warned.lock();
         if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             *warned = Some(Instant::now());
             let peer = peer.map_or_else(|| "a Unix socket".to_owned(), |peer| peer.to_string());
-            warn!(peer, "a client makes calls only to take them back; such connections are held and then closed");
+            let what = match harm {
+                Harm::Resets => "takes back more calls than it may before they are looked at",
+                Harm::Metadata => "sends far more metadata than server.max_metadata_bytes",
+            };
+            warn!(peer, "a client {what}; such connections are not read any more and closed {HOLD:?} later");
         }
     }
 }
@@ -85,10 +91,10 @@ mod tests {
         let (places, closing) = (Places::new(1), CancellationToken::new());
         let place = places.try_take().unwrap();
         let tarpit = Tarpit::new(closing.clone());
-        let mut hold = tarpit.hold(&place.guest, None);
+        let mut hold = tarpit.hold(&place.guest, None, Harm::Resets);
         assert!(timeout(HOLD / 2, ends(&mut hold)).await.is_err());
         assert!(timeout(HOLD, ends(&mut hold)).await.is_ok());
-        let mut hold = tarpit.hold(&place.guest, None);
+        let mut hold = tarpit.hold(&place.guest, None, Harm::Resets);
         closing.cancel();
         assert!(timeout(Duration::ZERO, ends(&mut hold)).await.is_ok());
     }
