@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     Victim,
-    raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM},
+    raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM},
     tell,
 };
 use crate::harness::DEADLINE;
@@ -62,6 +62,25 @@ async fn rapid_resets_end_the_connection_and_nobody_else_notices() {
     let connections = flooding.join().unwrap();
     tell(&format!("{} resets on {connections} connections", resets.load(Relaxed)));
     victim.recovers("rapid resets").await;
+}
+
+/// Calls that have been looked at may all be stopped at once, even by someone who has never had an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_a_thousand_calls_at_once_is_served_on() {
+    let victim = Victim::start("", "").await;
+    let mut stream = raw::connect(&victim.server.grpc, &[]);
+    let (call, calls) = (raw::call(EXECUTE), (1..2_000).step_by(2));
+    let opened: Vec<u8> = calls.clone().flat_map(|id| raw::frame(HEADERS, END_HEADERS, id, &call)).collect();
+    let stopped: Vec<u8> = calls.flat_map(|id| raw::frame(RST_STREAM, 0, id, &[0, 0, 0, 8])).collect();
+    stream.write_all(&[opened, raw::frame(PING, 0, 0, &[0; 8])].concat()).unwrap();
+    let frames = || std::iter::from_fn(|| raw::next_frame(&stream));
+    assert!(frames().any(|frame| frame.kind == PING), "they have been looked at");
+    (&stream).write_all(&stopped).unwrap();
+    let health = raw::frame(HEADERS, END_HEADERS, 2_001, &raw::call("/remuda.v1.WorkerPool/Health"));
+    (&stream).write_all(&[health, raw::frame(DATA, END_STREAM, 2_001, &[0; 5])].concat()).unwrap();
+    assert!(frames().any(|frame| frame.kind == HEADERS), "the next call is answered");
+    drop(stream);
+    victim.recovers("a thousand calls that were stopped").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -129,6 +129,8 @@ async fn while_connections_are_opened_and_left_open() {
 async fn while_calls_are_made_and_taken_back_at_once() {
     let _alone = ALONE.lock().await;
     let mut victim = Victim::start("", "").await;
+    // Once beforehand, so that what is sent is made by then.
+    reset_flood(&victim.server.grpc);
     let flood = |attack: &Attack| {
         thread::scope(|scope| {
             for _ in 0..4 {
