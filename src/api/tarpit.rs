@@ -86,7 +86,7 @@ mod tests {
         poll_fn(|context| if hold.is_over(context) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_hold_ends_with_its_time_or_with_the_server() {
         let (places, closing) = (Places::new(1), CancellationToken::new());
         let place = places.try_take().unwrap();
