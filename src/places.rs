@@ -1,5 +1,5 @@
-//! A bounded number of places for connections. When all are taken, one who never asked for anything makes room, or whoever
-//! has been idle for longest.
+//! A bounded number of places for connections. When all are taken, one who is unwelcome makes room, or one who never asked
+//! for anything, or whoever has been idle for longest.
 
 use std::{
     collections::VecDeque,
@@ -46,6 +46,8 @@ struct House {
     opened: Instant,
     /// Guests that have not settled.
     newcomers: AtomicUsize,
+    /// Guests that make room before any other. Some may have left.
+    unwelcome: Mutex<VecDeque<Weak<Guest>>>,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +85,8 @@ impl Places {
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         let max = max.min(Semaphore::MAX_PERMITS);
-        let house = Arc::new(House { opened: Instant::now(), newcomers: AtomicUsize::new(0) });
+        let house =
+            Arc::new(House { opened: Instant::now(), newcomers: AtomicUsize::new(0), unwelcome: Mutex::default() });
         Arc::new(Self { free: Arc::new(Semaphore::new(max)), max, house, guests: Mutex::default() })
     }
 
@@ -132,7 +135,10 @@ impl Places {
         }
         let before = self.house.now().saturating_sub(millis(IDLE));
         let newcomers_first = self.house.newcomers.load(SeqCst) >= (self.max / NEWCOMERS).max(1);
-        let asked = if newcomers_first {
+        let unwelcome = self.house.ask_first_unwelcome();
+        let asked = if unwelcome.is_some() {
+            unwelcome
+        } else if newcomers_first {
             guests.ask_first_newcomer().or_else(|| guests.ask_idlest(before))
         } else {
             guests.ask_idlest(before).or_else(|| guests.ask_first_newcomer())
@@ -145,6 +151,16 @@ impl House {
     fn now(&self) -> u64 {
         millis(self.opened.elapsed())
     }
+
+    fn ask_first_unwelcome(&self) -> Option<Arc<Guest>> {
+        first_asked(&mut self.unwelcome.lock(), |_| true)
+    }
+}
+
+/// Asks the first of these who may be asked and is still here. Those before are forgotten.
+fn first_asked(guests: &mut VecDeque<Weak<Guest>>, may_be_asked: impl Fn(usize) -> bool) -> Option<Arc<Guest>> {
+    let mut guests = std::iter::from_fn(|| guests.pop_front());
+    guests.find_map(|guest| guest.upgrade().filter(|guest| guest.ask_to_leave(&may_be_asked)))
 }
 
 fn millis(time: Duration) -> u64 {
@@ -153,13 +169,7 @@ fn millis(time: Duration) -> u64 {
 
 impl Guests {
     fn ask_first_newcomer(&mut self) -> Option<Arc<Guest>> {
-        while let Some(guest) = self.new.pop_front() {
-            let asked = guest.upgrade().filter(|guest| guest.ask_to_leave(|standing| standing & SETTLED == 0));
-            if asked.is_some() {
-                return asked;
-            }
-        }
-        None
+        first_asked(&mut self.new, |standing| standing & SETTLED == 0)
     }
 
     /// Asks whoever has been without an open call for longest, if that was since `before`.
@@ -188,7 +198,15 @@ impl Guest {
         OpenCall(self)
     }
 
-    fn has_settled(&self) -> bool {
+    /// From now on it makes room before any other, whatever it does.
+    pub fn goes_first(self: &Arc<Self>) {
+        let mut unwelcome = self.house.unwelcome.lock();
+        unwelcome.retain(|guest| guest.strong_count() > 0);
+        unwelcome.push_back(Arc::downgrade(self));
+    }
+
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
         self.standing.load(SeqCst) & SETTLED != 0
     }
 
@@ -342,12 +360,24 @@ mod tests {
         came
     }
 
+    #[tokio::test]
+    async fn who_is_unwelcome_makes_room_before_all_others() {
+        let places = Places::new(3);
+        let taken = fill(&places);
+        let _call = taken[2].guest.clone().call();
+        assert!(taken[2].guest.settle());
+        taken[2].guest.goes_first();
+        assert!(!gets_one(&places, 2 * AGAIN).await);
+        assert_eq!(taken.iter().map(was_asked).collect::<Vec<_>>(), [false, false, true]);
+    }
+
     #[test]
     fn those_who_left_are_forgotten() {
         let places = Places::new(2);
         for _ in 0..1_000 {
-            drop(places.try_take());
+            places.try_take().unwrap().guest.goes_first();
         }
+        assert_eq!(places.house.unwelcome.lock().len(), 1);
         let guests = places.guests.lock();
         assert!(guests.new.len() <= 6 && guests.all.len() <= 6);
         assert_eq!(places.house.newcomers.load(SeqCst), 0);

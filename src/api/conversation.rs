@@ -31,9 +31,9 @@ use super::{
     keepalive::Keepalive,
 };
 
-/// Calls that a client may take back before they are looked at; with one more the connection is closed. Someone who stops
-/// many calls at once has mostly been heard before.
-const MAX_PENDING_RESETS: usize = 128;
+/// Calls that a client may take back while they wait to be begun; with one more the connection is closed. They have been
+/// looked at by then, or `frames` would have held them: a client may stop all of its calls at once.
+const MAX_PENDING_RESETS: usize = 1024;
 /// Calls that may break the rules of HTTP/2 on one connection before it is closed.
 const MAX_LOCAL_RESETS: usize = 1024;
 /// How much a client may send before it is read, in one call and in all: large requests come in few steps.

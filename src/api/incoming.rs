@@ -1,10 +1,11 @@
 //! Accepts connections: a bounded number at a time, and with a pause where the system has run out of descriptors.
 //! When all places are taken, the oldest connection without a call that was let through makes room, or the one that has been
-//! idle for longest.
+//! idle for longest. A client that does harm is not listened to any more.
 
 use std::{
     future::{Future, poll_fn},
     io,
+    net::SocketAddr,
     path::PathBuf,
     pin::Pin,
     sync::Arc,
@@ -17,13 +18,22 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     time::{Sleep, sleep},
 };
-use tokio_util::{either::Either, sync::WaitForCancellationFutureOwned};
+use tokio_util::{
+    either::Either,
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+};
 use tracing::warn;
 
 use crate::{
+    config::ServerConfig,
     metrics::{Connections, OpenConnection},
     places::{Guest, Place, Places},
     tls::{Inside, Secured, Tls},
+};
+
+use super::{
+    frames::{Frames, Harm, PREFACE},
+    tarpit::{Hold, Tarpit},
 };
 
 /// How long to wait after an accept failed: at the descriptor limit it would fail again at once.
@@ -31,7 +41,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a client may take for the TLS handshake and the HTTP/2 preface. Later silence is for the keepalive to find.
 const FIRST_BYTES: Duration = Duration::from_secs(10);
-const PREFACE: usize = 24;
 
 /// How often the log says that all places are taken, while they are.
 const WARN_EVERY: Duration = Duration::from_mins(1);
@@ -52,8 +61,10 @@ pub(super) struct Incoming {
     /// The connection that was accepted last, while it waits for a place.
     waiting: Option<(Accepted, Seating)>,
     max_connections: usize,
+    max_metadata_bytes: u64,
     warned: Option<Instant>,
     connections: Connections,
+    tarpit: Arc<Tarpit>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -67,6 +78,11 @@ pub(super) struct Connection {
     /// Runs until the client has said that it speaks HTTP/2.
     patience: Option<Pin<Box<Sleep>>>,
     received: usize,
+    frames: Frames,
+    tarpit: Arc<Tarpit>,
+    /// Once it has done harm.
+    held: Option<Hold>,
+    peer: Option<SocketAddr>,
     asked_to_leave: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Who is woken when it is asked.
     wakes: Option<Waker>,
@@ -78,12 +94,26 @@ impl Incoming {
     pub(super) fn new(
         listener: Listener,
         tls: Option<Arc<Tls>>,
-        max_connections: usize,
+        limits: &ServerConfig,
         connections: Connections,
+        closing: &CancellationToken,
     ) -> Self {
+        let (max_connections, max_metadata_bytes) = (limits.max_connections.get(), limits.max_metadata_bytes);
         connections.set_limit(max_connections);
         let places = Places::new(max_connections);
-        Self { listener, tls, places, waiting: None, max_connections, warned: None, connections, pause: None }
+        let tarpit = Tarpit::new(closing.clone());
+        Self {
+            listener,
+            tls,
+            places,
+            waiting: None,
+            max_connections,
+            max_metadata_bytes,
+            warned: None,
+            connections,
+            tarpit,
+            pause: None,
+        }
     }
 
     /// Finds a place for a connection, at once or later.
@@ -104,15 +134,22 @@ impl Incoming {
     }
 
     fn connect(&self, stream: Accepted, place: Place) -> Connection {
-        let stream = match stream {
-            Either::Left(stream) => Either::Left(Secured::new(stream, self.tls.as_deref(), Inside::Http2)),
+        let (stream, peer) = match stream {
+            Either::Left(stream) => {
+                let peer = stream.peer_addr().ok();
+                (Either::Left(Secured::new(stream, self.tls.as_deref(), Inside::Http2)), peer)
+            }
             // Who may open the socket's file is for the file system to say.
-            Either::Right(stream) => Either::Right(stream),
+            Either::Right(stream) => (Either::Right(stream), None),
         };
         Connection {
             stream,
             patience: Some(Box::pin(sleep(FIRST_BYTES))),
             received: 0,
+            frames: Frames::new(self.max_metadata_bytes),
+            tarpit: self.tarpit.clone(),
+            held: None,
+            peer,
             asked_to_leave: Box::pin(place.guest.asked_to_leave()),
             wakes: None,
             _open: self.connections.opened(),
@@ -181,14 +218,25 @@ impl Connection {
         &self.place.guest
     }
 
-    /// Fails if nothing has come of it for too long, or if another needs its place more. Asked whenever there is nothing
-    /// else to do.
+    /// Fails if nothing has come of it for too long, if it has been held for long enough, or if another needs its place more.
+    /// Asked whenever there is nothing else to do.
     fn poll_patience<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let too_long = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready());
-        if too_long || self.must_leave(context) {
+        let held_enough = self.held.as_mut().is_some_and(|held| held.is_over(context));
+        if too_long || held_enough || self.must_leave(context) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
+    }
+
+    /// Takes note of what has come, and of the harm in it.
+    fn harm(&mut self, bytes: &[u8]) -> Option<Harm> {
+        self.received = self.received.saturating_add(bytes.len());
+        if self.received >= PREFACE {
+            self.patience = None;
+        }
+        let guest = &self.place.guest;
+        self.frames.harm(bytes, || guest.has_settled())
     }
 
     /// Whether another needs its place more. It is asked at each pause of a busy connection, which mostly wakes as before.
@@ -207,13 +255,20 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.held.is_some() {
+            return self.poll_patience(context);
+        }
         let filled = buffer.filled().len();
         match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Pending => self.poll_patience(context),
+            Poll::Pending => {
+                self.frames.pause();
+                self.poll_patience(context)
+            }
             Poll::Ready(read) => {
-                self.received = self.received.saturating_add(buffer.filled().len() - filled);
-                if self.received >= PREFACE {
-                    self.patience = None;
+                if let Some(harm) = self.harm(&buffer.filled()[filled..]) {
+                    buffer.set_filled(filled);
+                    self.held = Some(self.tarpit.hold(&self.place.guest, self.peer, harm));
+                    return self.poll_patience(context);
                 }
                 Poll::Ready(read)
             }

@@ -13,6 +13,7 @@ mod convert;
 mod errors;
 mod events;
 mod floor;
+mod frames;
 mod grpc;
 mod health;
 mod incoming;
@@ -20,6 +21,7 @@ mod keepalive;
 mod pool_admin;
 mod pool_events;
 mod request;
+mod tarpit;
 mod wire;
 mod worker_pool;
 
@@ -60,8 +62,7 @@ pub async fn serve(
     closing: CancellationToken,
 ) {
     let limits = &config.server;
-    let mut incoming =
-        Incoming::new(listener, security.tls.clone(), limits.max_connections.get(), metrics.connections());
+    let mut incoming = Incoming::new(listener, security.tls.clone(), limits, metrics.connections(), &closing);
     let api = Arc::new(Api {
         methods: Methods::new(&metrics, &methods()),
         access: Access { tokens: security.tokens.clone() },

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tonic::{Request, Response, Status, transport};
 
 use crate::{
-    harness::{Server, eventually_async, fake_kind, query},
+    harness::{Server, eventually, eventually_async, fake_kind, query},
     tracing::{CALLER, TRACE, execute_with, traceparent},
 };
 
@@ -174,14 +174,15 @@ async fn the_last_spans_are_sent_when_the_server_stops() {
     }
 }
 
-/// Runs many queries and stops; says how long the stop took.
-async fn runs_and_stops(endpoint: &str) -> (Server, Duration) {
+/// Runs many queries, waits until the export of their spans has come as far as it does, and stops; says how long the stop
+/// took.
+async fn runs_and_stops<T>(endpoint: &str, is_stuck: impl FnOnce(&Server) -> T) -> (Server, Duration) {
     let mut server = Server::start(&exporting(endpoint, "", "min = 2\nmax = 2"));
     let mut client = server.client().await;
     for n in 0..200 {
         assert_eq!(client.execute(query(&json!(n))).await.result(), json!({"echo": n}));
     }
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let _stuck = is_stuck(&server);
     let begun = Instant::now();
     server.signal(Signal::SIGTERM);
     assert!(server.wait().success());
@@ -193,7 +194,7 @@ async fn without_a_collector_the_server_works_complains_once_and_stops_in_time()
     let free = StdListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", free.local_addr().unwrap());
     drop(free);
-    let (server, stop) = runs_and_stops(&endpoint).await;
+    let (server, stop) = runs_and_stops(&endpoint, |server| server.logs("cannot export spans")).await;
     assert!(stop < Duration::from_secs(5), "{stop:?}");
     let complaints = server.log_lines().into_iter().filter(|line| line.to_string().contains("cannot export spans"));
     let complaints: Vec<_> = complaints.collect();
@@ -203,8 +204,11 @@ async fn without_a_collector_the_server_works_complains_once_and_stops_in_time()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_never_answers_holds_nothing_up() {
-    // Its connections are accepted by the kernel, and nobody reads them.
     let silent = StdListener::bind("127.0.0.1:0").unwrap();
-    let (_server, stop) = runs_and_stops(&format!("http://{}", silent.local_addr().unwrap())).await;
+    silent.set_nonblocking(true).unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    // Nobody reads what comes.
+    let connected = |_: &Server| eventually("the server to connect", || silent.accept().ok());
+    let (_server, stop) = runs_and_stops(&endpoint, connected).await;
     assert!(stop < Duration::from_secs(5), "{stop:?}");
 }

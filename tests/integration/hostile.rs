@@ -4,6 +4,7 @@
 mod connections;
 mod floods;
 mod loris;
+mod promise;
 mod raw;
 mod silence;
 mod unread;
@@ -11,22 +12,16 @@ mod unread;
 use std::{
     fs,
     io::Write,
-    thread::sleep,
     time::{Duration, Instant},
 };
 
 use remuda::api::proto::Query;
 use serde_json::json;
 
-use crate::harness::{Client, DEADLINE, Server, eventually, fake_kind, query};
+use crate::harness::{Client, Server, eventually, fake_kind, query};
 
 /// What the server may be larger by afterwards: buffers that the allocator keeps, not what the clients sent.
 const KEPT: u64 = 48 << 20;
-
-/// How many times the usual others may wait.
-const PROMISE: f64 = 2.0;
-/// How often that is compared at least, and at most: the machine may do something else in one round or another.
-const ROUNDS: (usize, usize) = (3, 12);
 
 /// A server with what it was like before anyone harmed it.
 pub(super) struct Victim {
@@ -64,41 +59,6 @@ impl Victim {
             slowest = slowest.max(self.slowed_down().await);
         }
         tell(&format!("{during}: a query takes {slowest:.2} times what it took before, at worst"));
-    }
-
-    /// Others wait no longer than twice the usual while the attack lasts, once it has begun. With and without it take turns,
-    /// so that whatever else the machine does weighs on both.
-    pub(super) async fn keeps_its_promise<T>(&mut self, during: &str, attack: impl Fn(&Self) -> T) {
-        let (mut without, mut with) = (Vec::new(), Vec::new());
-        for round in 1..=ROUNDS.1 {
-            without.push(median(&mut self.client).await);
-            let attacking = attack(self);
-            self.settles();
-            with.push(median(&mut self.client).await);
-            drop(attacking);
-            eventually("the attackers to be gone", || (self.more_descriptors() < 8).then_some(()));
-            let (with, without) = (middle(&mut with), middle(&mut without));
-            let ratio = with.as_secs_f64() / without.as_secs_f64();
-            if round >= ROUNDS.0 && ratio < PROMISE {
-                tell(&format!("{during}: a query takes {ratio:.2} times the usual {without:?}, in {round} rounds"));
-                return;
-            }
-        }
-        panic!("{during}: a query takes {with:?}, without it {without:?}");
-    }
-
-    /// Waits until the server has done what it was made to do at first: it uses next to no time any more.
-    fn settles(&self) {
-        let begun = Instant::now();
-        let mut used = processor_time(self.server.pid());
-        while begun.elapsed() < DEADLINE {
-            sleep(Duration::from_millis(100));
-            let before = std::mem::replace(&mut used, processor_time(self.server.pid()));
-            if used - before < 2 {
-                return;
-            }
-        }
-        panic!("the server is busy for ever");
     }
 
     async fn slowed_down(&mut self) -> f64 {
@@ -143,24 +103,21 @@ fn normal() -> Query {
 async fn median(client: &mut Client) -> Duration {
     let mut times = Vec::new();
     for _ in 0..31 {
-        let begun = Instant::now();
-        assert_eq!(client.execute(normal()).await.result(), json!({"echo": "a normal query"}));
-        times.push(begun.elapsed());
+        times.push(one(client).await);
     }
     middle(&mut times)
+}
+
+/// The time of one query.
+async fn one(client: &mut Client) -> Duration {
+    let begun = Instant::now();
+    assert_eq!(client.execute(normal()).await.result(), json!({"echo": "a normal query"}));
+    begun.elapsed()
 }
 
 fn middle(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
-}
-
-/// What it has used of the processors, in hundredths of a second.
-fn processor_time(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the server lives");
-    let (_, fields) = stat.rsplit_once(") ").expect("its name is in brackets");
-    let field = |number: usize| fields.split(' ').nth(number).and_then(|field| field.parse::<u64>().ok());
-    field(11).zip(field(12)).map(|(user, system)| user + system).expect("both are numbers")
 }
 
 fn resident(pid: u32) -> u64 {

@@ -16,13 +16,13 @@ use super::{
 use crate::harness::{DEADLINE, eventually};
 
 const MANY: u64 = 10_000;
-const PLACES: usize = 200;
+pub(super) const PLACES: usize = 200;
 
 /// Held by whoever opens that many: this process has not descriptors enough for two of them at once.
-static ALONE: Mutex<()> = Mutex::const_new(());
+pub(super) static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// How many connections this process can have, up to `MANY`.
-fn many() -> u64 {
+pub(super) fn many() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
@@ -86,17 +86,6 @@ fn is_open(mut stream: &TcpStream) -> bool {
             Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_connections_are_left_open_others_wait_no_longer_than_twice_the_usual() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start(&format!("max_connections = {PLACES}"), "").await;
-    let leave_open = |victim: &Victim| -> Vec<TcpStream> {
-        (0..many()).map(|_| TcpStream::connect(&victim.server.grpc).unwrap()).collect()
-    };
-    victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
-    victim.recovers("10,000 connections left open, again and again").await;
 }
 
 /// A connection with one call to this method, which takes an empty message.

@@ -2,10 +2,9 @@
 
 use std::{
     io::Write,
-    net::TcpStream,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        Arc, LazyLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     thread,
 };
@@ -13,51 +12,46 @@ use std::{
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, StatusCode};
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     Victim,
-    raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM},
+    raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM},
     tell,
 };
 use crate::harness::DEADLINE;
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 const REFUSED_STREAM: u32 = 7;
-const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
+pub(super) const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
 
-/// Opens calls and takes them back at once, until the server closes the connection.
-fn reset_flood(address: &str) -> (TcpStream, u64) {
-    let mut stream = raw::connect(address, &[]);
+/// Calls that are taken back at once, by the hundred. Made beforehand, so that to flood costs the flooder as little as can be.
+static RESETS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let call = raw::call(EXECUTE);
-    let mut sent = 0;
-    for first in (1..1_000_000_u32).step_by(200) {
-        let mut bytes = Vec::new();
-        for id in (first..first + 200).step_by(2) {
-            bytes.extend(raw::frame(HEADERS, END_HEADERS, id, &call));
-            bytes.extend(raw::frame(RST_STREAM, 0, id, &8_u32.to_be_bytes()));
-        }
-        if stream.write_all(&bytes).is_err() {
-            break;
-        }
-        sent += 100;
-    }
-    (stream, sent)
+    let pair =
+        |id| [raw::frame(HEADERS, END_HEADERS, id, &call), raw::frame(RST_STREAM, 0, id, &[0, 0, 0, 8])].concat();
+    (1..200_000).step_by(200).map(|first| (first..first + 200).step_by(2).flat_map(pair).collect()).collect()
+});
+
+/// Opens calls and takes them back at once, until the server closes the connection. Gives how many it took.
+pub(super) fn reset_flood(address: &str) -> usize {
+    let mut stream = raw::connect(address, &[]);
+    let taken = RESETS.iter().take_while(|calls| stream.write_all(calls).is_ok()).count();
+    assert!(taken < RESETS.len(), "the server has never had enough");
+    taken * 100
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rapid_resets_end_the_connection_and_nobody_else_notices() {
     let mut victim = Victim::start("", "").await;
     let enough = Arc::new(AtomicBool::new(false));
-    let (resets, address) = (Arc::new(AtomicU64::new(0)), victim.server.grpc.clone());
+    let (resets, address) = (Arc::new(AtomicUsize::new(0)), victim.server.grpc.clone());
     let flooding = thread::spawn({
         let (enough, resets) = (enough.clone(), resets.clone());
         move || {
             let mut connections = 0;
-            while connections < 20 || !enough.load(Relaxed) {
-                let (_, sent) = reset_flood(&address);
-                assert!(sent < 500_000, "the server has never had enough");
-                resets.fetch_add(sent, Relaxed);
+            while connections < 3 || !enough.load(Relaxed) {
+                resets.fetch_add(reset_flood(&address), Relaxed);
                 connections += 1;
             }
             connections
@@ -68,6 +62,25 @@ async fn rapid_resets_end_the_connection_and_nobody_else_notices() {
     let connections = flooding.join().unwrap();
     tell(&format!("{} resets on {connections} connections", resets.load(Relaxed)));
     victim.recovers("rapid resets").await;
+}
+
+/// Calls that have been looked at may all be stopped at once, even by someone who has never had an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_a_thousand_calls_at_once_is_served_on() {
+    let victim = Victim::start("", "").await;
+    let mut stream = raw::connect(&victim.server.grpc, &[]);
+    let (call, calls) = (raw::call(EXECUTE), (1..2_000).step_by(2));
+    let opened: Vec<u8> = calls.clone().flat_map(|id| raw::frame(HEADERS, END_HEADERS, id, &call)).collect();
+    let stopped: Vec<u8> = calls.flat_map(|id| raw::frame(RST_STREAM, 0, id, &[0, 0, 0, 8])).collect();
+    stream.write_all(&[opened, raw::frame(PING, 0, 0, &[0; 8])].concat()).unwrap();
+    let frames = || std::iter::from_fn(|| raw::next_frame(&stream));
+    assert!(frames().any(|frame| frame.kind == PING), "they have been looked at");
+    (&stream).write_all(&stopped).unwrap();
+    let health = raw::frame(HEADERS, END_HEADERS, 2_001, &raw::call("/remuda.v1.WorkerPool/Health"));
+    (&stream).write_all(&[health, raw::frame(DATA, END_STREAM, 2_001, &[0; 5])].concat()).unwrap();
+    assert!(frames().any(|frame| frame.kind == HEADERS), "the next call is answered");
+    drop(stream);
+    victim.recovers("a thousand calls that were stopped").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,21 +153,26 @@ async fn a_message_of_a_gibibyte_is_refused_when_it_is_announced() {
     victim.recovers("100 announced gibibytes").await;
 }
 
+async fn send_a_mebibyte_of_metadata(address: String) {
+    let mut headers = HeaderMap::new();
+    for n in 0..64 {
+        let name: http::HeaderName = format!("x-{n}").parse().unwrap();
+        headers.insert(name, "y".repeat(16 << 10).parse().unwrap());
+    }
+    let mut client = h2(&address).await;
+    let (response, _body) = client.send_request(request(headers), true).unwrap();
+    match timeout(DEADLINE, response).await.expect("an answer comes in time") {
+        Ok(response) => assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+        Err(error) => assert!(error.is_reset() || error.is_go_away() || error.is_io(), "{error:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mebibyte_of_metadata_is_refused() {
     let mut victim = Victim::start("", "").await;
-    for _ in 0..20 {
-        let mut headers = HeaderMap::new();
-        for n in 0..64 {
-            let name: http::HeaderName = format!("x-{n}").parse().unwrap();
-            headers.insert(name, "y".repeat(16 << 10).parse().unwrap());
-        }
-        let mut client = h2(&victim.server.grpc).await;
-        let (response, _body) = client.send_request(request(headers), true).unwrap();
-        match timeout(DEADLINE, response).await.expect("an answer comes in time") {
-            Ok(response) => assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-            Err(error) => assert!(error.is_reset() || error.is_go_away() || error.is_io(), "{error:?}"),
-        }
+    let mut calls: JoinSet<()> = (0..20).map(|_| send_a_mebibyte_of_metadata(victim.server.grpc.clone())).collect();
+    while let Some(refused) = calls.join_next().await {
+        refused.unwrap();
     }
     victim.serves_others("after metadata of 1 MiB").await;
     victim.recovers("metadata of 1 MiB").await;

@@ -46,9 +46,21 @@ pub(super) fn call(path: &str) -> Vec<u8> {
 pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
-        bytes.push(u8::try_from(text.len()).unwrap());
+        bytes.extend(length(text.len()));
         bytes.extend(text.as_bytes());
     }
+    bytes
+}
+
+/// The length of a text: up to 126 in one byte, the rest of more in groups of seven bits.
+fn length(length: usize) -> Vec<u8> {
+    let Some(mut rest) = length.checked_sub(127) else { return vec![u8::try_from(length).unwrap()] };
+    let mut bytes = vec![127];
+    while rest >= 128 {
+        bytes.push(u8::try_from(rest % 128).unwrap() | 128);
+        rest /= 128;
+    }
+    bytes.push(u8::try_from(rest).unwrap());
     bytes
 }
 
