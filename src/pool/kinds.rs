@@ -44,7 +44,7 @@ pub(super) struct Kind {
 pub(super) struct Settings {
     pub config: Arc<KindConfig>,
     /// What it inherits of the server's environment, and what its kind adds.
-    pub environment: Vec<(String, String)>,
+    pub environment: Arc<[(String, String)]>,
 }
 
 /// What the autoscaler remembers of a kind.

@@ -28,7 +28,7 @@ pub struct Surroundings {
     pub spawner: Spawner,
     pub sockets: Arc<SocketDir>,
     /// All of the worker's environment but the variables that tell it who it is.
-    pub environment: Vec<(String, String)>,
+    pub environment: Arc<[(String, String)]>,
 }
 
 #[derive(Debug)]

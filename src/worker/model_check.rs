@@ -60,7 +60,7 @@ impl Stage {
         let surroundings = Surroundings {
             spawner: Spawner::new("/bin/true".into()).unwrap(),
             sockets: Arc::new(SocketDir::create(sockets.path()).unwrap()),
-            environment: Vec::new(),
+            environment: Arc::default(),
         };
         let (stream, peer) = UnixStream::pair().unwrap();
         let (broken, closed) = UnixStream::pair().unwrap();

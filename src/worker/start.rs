@@ -54,7 +54,7 @@ impl Driver {
 
     async fn spawn(&mut self) -> io::Result<Door> {
         let kind = self.worker.kind.clone();
-        let mut environment = self.surroundings.environment.clone();
+        let mut environment = self.surroundings.environment.to_vec();
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
         environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
         environment.extend(self.worker.key().map(|key| ("REMUDA_KEY".to_owned(), key.to_string())));
