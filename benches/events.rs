@@ -122,11 +122,8 @@ fn query(id: QueryId) -> NewQuery {
         priority: 0,
         key: None,
         owner: None,
-        timeout: None,
         queue_timeout: None,
-        session_id: None,
-        recovery: None,
-        capabilities: Box::default(),
+        terms: None,
         reject_if_busy: false,
     };
     NewQuery { id, spec, deadline: None, abandon_after: None, lane: None, trace: None }

@@ -116,11 +116,8 @@ fn query(payload: JsonText, shape: Shape, nth: usize) -> NewQuery {
         priority: u32::try_from(nth % 4).expect("small"),
         key: None,
         owner: matches!(shape, Shape::Owners).then(|| format!("owner {}", nth % 100).into()),
-        timeout: None,
         queue_timeout: None,
-        session_id: None,
-        recovery: None,
-        capabilities: Box::default(),
+        terms: None,
         reject_if_busy: false,
     };
     let lane = matches!(shape, Shape::Lanes).then(|| format!("lane {}", nth / 10).into());

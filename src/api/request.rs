@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::{
     config::Recovery,
-    model::{QueryId, QuerySpec},
+    model::{QueryId, QuerySpec, Terms},
     pool::{Request, ScaleTo, Selection},
     protocol::JsonText,
     state::{QueryState, State},
@@ -76,11 +76,8 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
             priority: query.priority,
             key: boxed(key),
             owner: boxed(owner),
-            timeout,
             queue_timeout,
-            session_id: boxed(session_id),
-            recovery,
-            capabilities,
+            terms: Terms { timeout, session_id: boxed(session_id), recovery, capabilities }.boxed(),
             reject_if_busy: query.reject_if_busy,
         },
         deadline: None,
@@ -320,7 +317,7 @@ mod tests {
         let with = |capabilities| query("", Some(proto::Query { capabilities, ..with_payload("1") }), None);
         let most: Vec<String> = (0..16).map(|n| format!("{n:064}")).collect();
         let read = with(most.clone()).unwrap().spec;
-        assert!(read.capabilities.iter().map(|name| &**name).eq(&most));
+        assert!(read.capabilities().iter().map(|name| &**name).eq(&most));
         assert!(!read.reject_if_busy);
         for (wrong, text) in [
             (vec!["a".to_owned(); 17], "query.capabilities: has 17 entries; at most 16 are allowed"),

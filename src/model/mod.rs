@@ -8,4 +8,4 @@ mod query;
 pub use certificate::{Certificate, DeathCause, Exit};
 pub use event::{Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung};
 pub use ids::{BadQueryId, QueryId, WorkerId};
-pub use query::QuerySpec;
+pub use query::{QuerySpec, Terms};

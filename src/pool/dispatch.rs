@@ -117,7 +117,7 @@ impl Inner {
     fn rules<'a>(config: &'a Config, lease: &dyn Lease) -> Rules<'a> {
         let spec = lease.spec();
         Rules {
-            recovery: spec.recovery.unwrap_or_else(|| config.recovery.for_type(spec.query_type.as_deref())),
+            recovery: spec.recovery().unwrap_or_else(|| config.recovery.for_type(spec.query_type.as_deref())),
             retry: &config.retry,
             jitter: fastrand::f64(),
         }

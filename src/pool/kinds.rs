@@ -44,7 +44,7 @@ pub(super) struct Kind {
 pub(super) struct Settings {
     pub config: Arc<KindConfig>,
     /// What it inherits of the server's environment, and what its kind adds.
-    pub environment: Vec<(String, String)>,
+    pub environment: Arc<[(String, String)]>,
 }
 
 /// What the autoscaler remembers of a kind.
@@ -199,7 +199,7 @@ const SESSION: &str = "session ";
 /// not matter here: that may change while the query waits.
 pub(super) fn lane(spec: &QuerySpec) -> Option<Arc<str>> {
     let by_key = spec.key.as_deref().map(key_lane);
-    by_key.or_else(|| spec.session_id.as_deref().map(session_lane))
+    by_key.or_else(|| spec.session_id().map(session_lane))
 }
 
 pub(super) fn key_lane(key: &str) -> Arc<str> {

@@ -223,7 +223,7 @@ impl Inner {
     }
 
     fn settings(&self, config: KindConfig) -> Settings {
-        Settings { environment: (self.environment)(&config), config: Arc::new(config) }
+        Settings { environment: (self.environment)(&config).into(), config: Arc::new(config) }
     }
 
     fn next_worker_id(&self) -> WorkerId {

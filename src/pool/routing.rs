@@ -58,14 +58,14 @@ impl Inner {
             (None, None) => kinds.iter().collect(),
         };
         let capable: Vec<&Arc<Kind>> =
-            fitting.iter().copied().filter(|kind| kind.is_capable_of(&spec.capabilities)).collect();
+            fitting.iter().copied().filter(|kind| kind.is_capable_of(spec.capabilities())).collect();
         match capable[..] {
             [] => {
                 let of = if fitting.len() < kinds.len() { format!("{} ", names(&fitting)) } else { String::new() };
-                Err(Unroutable::Incapable { of, wanted: spec.capabilities.join(", "), known: known() })
+                Err(Unroutable::Incapable { of, wanted: spec.capabilities().join(", "), known: known() })
             }
             [kind] => Ok(vec![kind.clone()]),
-            _ if spec.capabilities.is_empty() => Err(match &spec.query_type {
+            _ if spec.capabilities().is_empty() => Err(match &spec.query_type {
                 // Several kinds would take any type; which one is meant is not for us to guess.
                 Some(query_type) => Unroutable::NoSuchType { query_type: query_type.to_string(), known: known() },
                 None => Unroutable::Unnamed { known: known() },

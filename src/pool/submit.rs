@@ -136,7 +136,7 @@ impl Inner {
     /// A keyed kind must know the key. A session that one of its workers holds stands for that worker's key.
     fn keyed(&self, kind: &Kind, mut spec: QuerySpec) -> Result<QuerySpec, Unroutable> {
         if kind.config().keyed && spec.key.is_none() {
-            let session = spec.session_id.as_deref().map(session_lane);
+            let session = spec.session_id().map(session_lane);
             let holder = session.and_then(|lane| self.whereabouts(kind, &lane));
             let key = holder.as_ref().and_then(|worker| worker.key());
             let key = key.ok_or_else(|| Unroutable::NoKey { kind: kind.name.clone() })?;
@@ -169,7 +169,7 @@ impl Inner {
     /// Picks the kind for a query. Of several that could serve it, one that came before under the same id has made the
     /// choice: it is the same query only if it is of the same kind.
     async fn pick(&self, name: Option<&str>, id: Option<&QueryId>, spec: &QuerySpec) -> Result<Arc<Kind>, Unroutable> {
-        if spec.capabilities.is_empty()
+        if spec.capabilities().is_empty()
             && (name.is_some() || spec.query_type.is_none())
             && let Some(kind) = self.kinds.only(name)
         {

@@ -11,6 +11,10 @@ use super::error::{ProtocolError, quote};
 /// The most that one read may add. A Unix socket rarely has more to give at once.
 pub const READ_CHUNK: usize = 64 * 1024;
 
+/// The room for a first read. Most workers say little at a time, and there may be many of them; whoever fills its room gets
+/// twice as much for the next read.
+const FIRST_CHUNK: usize = 4 * 1024;
+
 /// What the buffer may keep for ever. A long line makes it grow beyond, until that line has been
 /// taken.
 const KEPT_CAPACITY: usize = 4 * READ_CHUNK;
@@ -40,6 +44,8 @@ pub struct LineBuffer {
     /// arrives.
     scanned: usize,
     max_line_bytes: usize,
+    /// The room for the next read.
+    chunk: usize,
     failure: Option<ProtocolError>,
 }
 
@@ -47,14 +53,27 @@ impl LineBuffer {
     /// `max_line_bytes` bounds a line without its ending.
     #[must_use]
     pub fn new(max_line_bytes: usize) -> Self {
-        Self { bytes: Vec::new(), start: 0, scanned: 0, max_line_bytes, failure: None }
+        Self { bytes: Vec::new(), start: 0, scanned: 0, max_line_bytes, chunk: FIRST_CHUNK, failure: None }
     }
 
-    /// Where the next read goes: room for up to [`READ_CHUNK`] bytes.
+    /// Where the next read goes. It takes up to [`READ_CHUNK`] bytes, and has room for as many at once as the last reads made
+    /// likely.
     pub fn spare(&mut self) -> impl BufMut {
+        if self.bytes.len() == self.bytes.capacity() && !self.bytes.is_empty() {
+            self.chunk = READ_CHUNK.min(2 * self.chunk);
+        }
         self.discard_taken();
-        self.bytes.reserve(READ_CHUNK);
+        self.bytes.reserve(self.chunk);
         (&mut self.bytes).limit(READ_CHUNK)
+    }
+
+    /// Gives back what it holds beyond the room for a first read, if nothing waits to be taken. To be called now and then.
+    pub fn shrink(&mut self) {
+        if self.waiting() == 0 && self.bytes.capacity() > FIRST_CHUNK {
+            self.discard_taken();
+            self.bytes.shrink_to(FIRST_CHUNK);
+            self.chunk = FIRST_CHUNK;
+        }
     }
 
     /// The next complete line that is not blank, without its `\n` or `\r\n`.
@@ -169,6 +188,32 @@ mod tests {
 
     fn feed(lines: &mut LineBuffer, bytes: &[u8]) {
         lines.spare().put_slice(bytes);
+    }
+
+    /// Takes a line that fills the room for one read, and says how much that was.
+    fn fill_room(lines: &mut LineBuffer) -> usize {
+        let room = lines.spare().chunk_mut().len();
+        let mut spare = lines.spare();
+        spare.put_bytes(b'x', room - 1);
+        spare.put_slice(b"\n");
+        drop(spare);
+        assert_eq!(lines.next_line().unwrap().map(<[u8]>::len), Some(room - 1));
+        room
+    }
+
+    #[test]
+    fn the_room_for_a_read_grows_with_what_is_read_and_is_given_back_when_nothing_waits() {
+        let mut lines = LineBuffer::new(READ_CHUNK);
+        let rooms: Vec<usize> = (0..6).map(|_| fill_room(&mut lines)).collect();
+        assert_eq!(rooms, [4, 8, 16, 32, 64, 64].map(|kib| kib * 1024));
+        feed(&mut lines, b"half a li");
+        lines.shrink();
+        assert!(lines.bytes.capacity() >= READ_CHUNK, "something waits");
+        feed(&mut lines, b"ne\n");
+        assert_eq!(lines.next_line().unwrap(), Some(&b"half a line"[..]));
+        lines.shrink();
+        assert_eq!(lines.bytes.capacity(), FIRST_CHUNK);
+        assert_eq!(fill_room(&mut lines), FIRST_CHUNK);
     }
 
     fn flood(lines: &mut LineBuffer, byte: u8) {

@@ -90,6 +90,11 @@ impl Connection {
         self.lines.waiting()
     }
 
+    /// Gives back the room that a flood of bytes took. To be called now and then.
+    pub(super) fn shrink(&mut self) {
+        self.lines.shrink();
+    }
+
     /// Whether the worker ended in the middle of a line.
     pub(super) fn finish(&self) -> Result<(), ProtocolError> {
         self.lines.finish()

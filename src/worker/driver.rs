@@ -28,7 +28,7 @@ pub struct Surroundings {
     pub spawner: Spawner,
     pub sockets: Arc<SocketDir>,
     /// All of the worker's environment but the variables that tell it who it is.
-    pub environment: Vec<(String, String)>,
+    pub environment: Arc<[(String, String)]>,
 }
 
 #[derive(Debug)]
@@ -43,14 +43,16 @@ pub(super) struct Driver {
     /// Its working directory, if that is its own.
     pub private: Option<PrivateDir>,
     /// To be compared with at the end.
-    oom_kills_before: Option<u64>,
+    pub oom_kills_before: Option<u64>,
 }
 
 /// Lives a worker's whole life and returns its death certificate.
 pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<Certificate> {
     let started = Instant::now();
     let mut driver = Driver::new(worker, host, surroundings);
-    let end = match driver.start().await {
+    let started_up = driver.start().await;
+    driver.surroundings.spawner.renew();
+    let end = match started_up {
         Ok(()) => driver.serve().await,
         Err(end) => end,
     };
@@ -68,7 +70,7 @@ impl Driver {
             drains: Drains::new(),
             running: None,
             private: None,
-            oom_kills_before: usage::oom_kills(),
+            oom_kills_before: None,
         }
     }
 

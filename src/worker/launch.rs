@@ -1,7 +1,8 @@
 //! The launcher: a short life of our own binary between the server and a worker's command.
 //!
 //! The server starts workers with `posix_spawn`, which stays fast however large the server has grown, but cannot run
-//! code in the child. So it starts this launcher, which sets the child up and then executes the command in its place.
+//! code in the child. So it starts this launcher, which sets the child up and then executes the command in its place. Mostly
+//! one has been started ahead of time (`standby`).
 
 use std::{
     fs, io,
@@ -18,6 +19,7 @@ use super::{
     capabilities,
     confine::{self, Surroundings},
     identity,
+    standby::Errand,
 };
 
 /// The first argument that turns our binary into the launcher.
@@ -71,11 +73,19 @@ pub(super) enum Stage {
 /// Runs the launcher. Comes back only if the worker's command could not be executed.
 #[must_use]
 pub fn launch(plan: Option<String>) -> ExitCode {
-    let failure = match attempt(plan) {
-        Ok(never) => match never {},
-        Err(failure) => failure,
-    };
-    let report = serde_json::to_string(&failure).unwrap_or_default();
+    report(&attempt(plan))
+}
+
+/// The same for a standby that has been told what to do. The environment is part of that.
+pub(super) fn carry_out(errand: &[u8]) -> ExitCode {
+    report(&match serde_json::from_slice(errand) {
+        Ok(Errand { plan, environment }) => follow(&plan, |command| command.env_clear().envs(environment)),
+        Err(error) => LaunchFailure::said(Stage::Plan, &error.to_string()),
+    })
+}
+
+fn report(failure: &LaunchFailure) -> ExitCode {
+    let report = serde_json::to_string(failure).unwrap_or_default();
     #[expect(clippy::print_stderr, reason = "the server reads the reason from here")]
     {
         eprintln!("{REPORT_PREFIX}{report}");
@@ -83,13 +93,23 @@ pub fn launch(plan: Option<String>) -> ExitCode {
     ExitCode::from(u8::try_from(LAUNCH_FAILED).expect("an exit code is a byte"))
 }
 
-fn attempt(plan: Option<String>) -> Result<std::convert::Infallible, LaunchFailure> {
-    let plan = plan.ok_or_else(|| LaunchFailure::said(Stage::Plan, "no plan was given"))?;
-    let plan: LaunchPlan =
-        serde_json::from_str(&plan).map_err(|error| LaunchFailure::said(Stage::Plan, &error.to_string()))?;
-    prepare(&plan)?;
-    let (program, arguments) = split(&plan)?;
-    Err(execute(program, arguments, &plan.confinement))
+fn attempt(plan: Option<String>) -> LaunchFailure {
+    let Some(plan) = plan else { return LaunchFailure::said(Stage::Plan, "no plan was given") };
+    match serde_json::from_str(&plan) {
+        Ok(plan) => follow(&plan, |command| command),
+        Err(error) => LaunchFailure::said(Stage::Plan, &error.to_string()),
+    }
+}
+
+/// Comes back only with the reason why the command was not executed.
+fn follow(plan: &LaunchPlan, finish: impl FnOnce(&mut Command) -> &mut Command) -> LaunchFailure {
+    let ready = prepare(plan).and_then(|()| split(plan));
+    let (program, arguments) = match ready {
+        Ok(command) => command,
+        Err(failure) => return failure,
+    };
+    let error = finish(Command::new(program).args(arguments)).exec();
+    why_not_executed(program, &error, &plan.confinement)
 }
 
 fn split(plan: &LaunchPlan) -> Result<(&String, &[String]), LaunchFailure> {
@@ -119,9 +139,7 @@ pub(super) fn prepare(plan: &LaunchPlan) -> Result<(), LaunchFailure> {
     confine::shut_in(&plan.confinement, &around)
 }
 
-/// Comes back only with the reason why the command was not executed.
-fn execute(program: &str, arguments: &[String], confinement: &Confinement) -> LaunchFailure {
-    let error = Command::new(program).args(arguments).exec();
+fn why_not_executed(program: &str, error: &io::Error, confinement: &Confinement) -> LaunchFailure {
     // The kernel says "no such file" of a script that is there, too, if its interpreter is not.
     let script = error.kind() == io::ErrorKind::NotFound && program.contains('/') && fs::metadata(program).is_ok();
     let stage = match error.kind() {
@@ -129,7 +147,7 @@ fn execute(program: &str, arguments: &[String], confinement: &Confinement) -> La
         io::ErrorKind::PermissionDenied if confinement.wants_landlock() => Stage::Confined,
         _ => Stage::Execute,
     };
-    LaunchFailure::io(stage, &error)
+    LaunchFailure::io(stage, error)
 }
 
 /// Asks the kernel to kill us when the server's spawning thread ends, and checks that it has not ended already.

@@ -64,7 +64,7 @@ impl Stage {
         let surroundings = Surroundings {
             spawner: Spawner::new("/bin/true".into()).unwrap(),
             sockets: Arc::new(SocketDir::create(sockets.path()).unwrap()),
-            environment: Vec::new(),
+            environment: Arc::default(),
         };
         let (stream, peer) = UnixStream::pair().unwrap();
         let (broken, closed) = UnixStream::pair().unwrap();
@@ -141,11 +141,8 @@ pub(crate) fn query(id: &str) -> NewQuery {
         priority: 0,
         key: None,
         owner: None,
-        timeout: None,
         queue_timeout: None,
-        session_id: None,
-        recovery: None,
-        capabilities: Box::default(),
+        terms: None,
         reject_if_busy: false,
     };
     NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None, trace: None }

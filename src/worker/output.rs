@@ -2,16 +2,15 @@
 
 use std::{
     collections::VecDeque,
+    future::poll_fn,
+    io,
+    ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{net::unix::pipe, task::JoinHandle, time::timeout};
 use tracing::{info, warn};
 
 use super::PoolWorker;
@@ -44,12 +43,7 @@ impl Drains {
         Self { tail: Arc::default(), tasks: Vec::new() }
     }
 
-    pub(super) fn drain(
-        &mut self,
-        worker: &PoolWorker,
-        channel: Channel,
-        pipe: impl AsyncRead + Send + Unpin + 'static,
-    ) {
+    pub(super) fn drain(&mut self, worker: &PoolWorker, channel: Channel, pipe: pipe::Receiver) {
         let forward = Forward {
             worker: worker.id.0,
             kind: worker.kind.name.clone(),
@@ -87,15 +81,30 @@ impl Drop for Drains {
     }
 }
 
-async fn read_all(mut pipe: impl AsyncRead + Unpin, mut forward: Forward, tail: Option<Arc<Mutex<VecDeque<u8>>>>) {
-    let mut chunk = vec![0; LINE_BYTES];
-    while let Ok(n @ 1..) = pipe.read(&mut chunk).await {
-        if let Some(tail) = &tail {
-            keep_tail(&mut tail.lock(), &chunk[..n]);
+async fn read_all(pipe: pipe::Receiver, mut forward: Forward, tail: Option<Arc<Mutex<VecDeque<u8>>>>) {
+    // Polled and not awaited: that counts, so that a worker which never stops writing leaves room for others.
+    while poll_fn(|context| pipe.poll_read_ready(context)).await.is_ok() {
+        if read_some(&pipe, &mut forward, tail.as_deref()).is_break() {
+            break;
         }
-        forward.take(&chunk[..n]);
     }
     forward.end();
+}
+
+/// Reads what is there. Its buffer lives no longer than this: most workers write next to nothing.
+fn read_some(pipe: &pipe::Receiver, forward: &mut Forward, tail: Option<&Mutex<VecDeque<u8>>>) -> ControlFlow<()> {
+    let mut chunk = [0; LINE_BYTES];
+    match pipe.try_read(&mut chunk) {
+        Ok(n @ 1..) => {
+            if let Some(tail) = tail {
+                keep_tail(&mut tail.lock(), &chunk[..n]);
+            }
+            forward.take(&chunk[..n]);
+            ControlFlow::Continue(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => ControlFlow::Continue(()),
+        Ok(0) | Err(_) => ControlFlow::Break(()),
+    }
 }
 
 fn keep_tail(tail: &mut VecDeque<u8>, bytes: &[u8]) {

@@ -1,11 +1,12 @@
 //! The only place that starts, signals and reaps worker processes.
 
 use std::{
+    fs::File,
     future::poll_fn,
-    io,
+    io::{self, PipeReader},
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     sync::Arc,
     thread,
     time::Duration,
@@ -18,13 +19,15 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
 };
+use tracing::debug;
 
-use crate::{config::Confinement, model::Exit, system};
+use crate::{model::Exit, system};
 
 use super::{
     guard::Guardian,
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
     orphans::{Children, OwnChild},
+    standby::{self, Errand, Post, Standby, Streams, Watch},
     usage::Reading,
 };
 
@@ -38,6 +41,7 @@ pub struct Spawner {
     requests: mpsc::Sender<Request>,
     launcher: PathBuf,
     guardian: Arc<Guardian>,
+    post: Arc<Post>,
 }
 
 struct Request {
@@ -48,13 +52,7 @@ struct Request {
 /// What a process is started with.
 #[derive(Debug)]
 pub(super) struct Start {
-    pub command: Vec<String>,
-    pub directory: Option<String>,
-    /// Whether the directory is this worker's alone.
-    pub private: bool,
-    pub user: Option<String>,
-    pub group: Option<String>,
-    pub confinement: Confinement,
+    pub plan: LaunchPlan,
     pub environment: Vec<(String, String)>,
     /// The worker's end of the connection, if it is to be its stdin and stdout.
     pub stdio: Option<StdUnixStream>,
@@ -74,7 +72,7 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) struct Pipes {
     pub stdout: Option<pipe::Receiver>,
-    pub stderr: Option<pipe::Receiver>,
+    pub stderr: pipe::Receiver,
 }
 
 impl Spawner {
@@ -92,48 +90,92 @@ impl Spawner {
                 }
             }
         })?;
-        Ok(Self { requests, launcher, guardian })
+        Ok(Self { requests, launcher, guardian, post: Arc::default() })
     }
 
+    /// Through the standby, if there is one.
     pub(super) async fn spawn(&self, start: Start) -> io::Result<(Process, Pipes)> {
-        let (reply, answer) = oneshot::channel();
-        let request = Request { command: self.command(start)?, reply };
-        self.requests.send(request).await.map_err(io::Error::other)?;
-        let child = answer.await.map_err(io::Error::other)??;
-        Process::adopt(child, self.guardian.clone())
+        let Start { plan, environment, stdio } = start;
+        let (theirs, ours) = streams(stdio)?;
+        let errand = Errand { plan, environment };
+        let child = match self.send_off(&errand, &theirs)? {
+            Some(child) => child,
+            None => self.start(self.direct(errand, theirs)?).await?,
+        };
+        Process::adopt(child, ours, self.guardian.clone())
     }
 
-    fn command(&self, start: Start) -> io::Result<Command> {
-        let plan = LaunchPlan {
-            parent: rustix::process::getpid().as_raw_pid(),
-            directory: start.directory,
-            private: start.private,
-            user: start.user,
-            group: start.group,
-            confinement: start.confinement,
-            command: start.command,
-        };
-        let mut command = Command::new(&self.launcher);
-        command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&plan)?);
-        command.env_clear().envs(start.environment);
-        command.stderr(Stdio::piped());
-        match start.stdio {
-            Some(stream) => {
-                command.stdin(OwnedFd::from(stream.try_clone()?)).stdout(OwnedFd::from(stream));
-            }
-            None => {
-                command.stdin(Stdio::null()).stdout(Stdio::piped());
-            }
+    /// Has a launcher stand by for the next worker, unless one does. A start is to be over by then, so that the two do not
+    /// compete for the processors.
+    pub(super) fn renew(&self) {
+        if self.post.call() {
+            tokio::spawn(self.clone().man_post());
         }
+    }
+
+    async fn man_post(self) {
+        let (standby, watch) = match self.recruit().await {
+            Ok(recruited) => recruited,
+            Err(error) => {
+                debug!(%error, "no launcher stands by");
+                return self.post.give_up();
+            }
+        };
+        self.post.fill(standby);
+        let post = Arc::downgrade(&self.post);
+        drop(self);
+        watch.over().await;
+        if let Some(post) = post.upgrade() {
+            post.bury();
+        }
+    }
+
+    async fn recruit(&self) -> io::Result<(Standby, Watch)> {
+        let (command, socket) = standby::recruit(&self.launcher)?;
+        Standby::new(self.start(command).await?, socket)
+    }
+
+    /// `None` if nobody stands by, or not any more.
+    fn send_off(&self, errand: &Errand, streams: &Streams) -> io::Result<Option<OwnChild>> {
+        let Some(errand) = errand.encode()? else { return Ok(None) };
+        let sent = self.post.take().map(|standby| standby.send_off(&errand, streams));
+        Ok(sent.and_then(Result::ok))
+    }
+
+    /// A launcher that is told by its arguments and its environment.
+    fn direct(&self, errand: Errand, [stdin, stdout, stderr]: Streams) -> io::Result<Command> {
+        let mut command = Command::new(&self.launcher);
+        command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&errand.plan)?);
+        command.env_clear().envs(errand.environment);
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
         Ok(command)
+    }
+
+    async fn start(&self, command: Command) -> io::Result<OwnChild> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(Request { command, reply }).await.map_err(io::Error::other)?;
+        answer.await.map_err(io::Error::other)?
     }
 }
 
+/// The worker's standard streams, and our ends of those that are pipes: stdout, if it is one, and stderr.
+fn streams(stdio: Option<StdUnixStream>) -> io::Result<(Streams, (Option<PipeReader>, PipeReader))> {
+    let (stderr, their_stderr) = io::pipe()?;
+    if let Some(stream) = stdio {
+        return Ok(([stream.try_clone()?.into(), stream.into(), their_stderr.into()], (None, stderr)));
+    }
+    let (stdout, their_stdout) = io::pipe()?;
+    let nothing = File::open("/dev/null")?;
+    Ok(([nothing.into(), their_stdout.into(), their_stderr.into()], (Some(stdout), stderr)))
+}
+
 impl Process {
-    fn adopt(mut own: OwnChild, guardian: Arc<Guardian>) -> io::Result<(Self, Pipes)> {
+    fn adopt(
+        mut own: OwnChild,
+        (stdout, stderr): (Option<PipeReader>, PipeReader),
+        guardian: Arc<Guardian>,
+    ) -> io::Result<(Self, Pipes)> {
         let child = &mut own.child;
-        let stdout = child.stdout.take().map(OwnedFd::from);
-        let stderr = child.stderr.take().map(OwnedFd::from);
         let pid = Pid::from_child(child);
         let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch);
         let exit_watch = match watch {
@@ -146,10 +188,8 @@ impl Process {
         };
         guardian.watch(child.id());
         let process = Self { child: Some(own), pid, exit_watch, guardian };
-        let pipes = Pipes {
-            stdout: stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
-            stderr: stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
-        };
+        let receive = |pipe: PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
+        let pipes = Pipes { stdout: stdout.map(receive).transpose()?, stderr: receive(stderr)? };
         Ok((process, pipes))
     }
 

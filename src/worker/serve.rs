@@ -126,6 +126,7 @@ impl Driver {
             clocks.measure = now + self.measure_every();
             self.measure();
             self.check_memory()?;
+            self.connection.as_mut().expect("a worker in service is connected").shrink();
         }
         if self.next_check(clocks).is_some_and(|at| at <= now) {
             self.check_vitals(&mut clocks.vitals)?;

@@ -21,11 +21,13 @@ use super::{
     driver::Driver,
     end::{End, Farewell, Milestone, StartFailure},
     identity::Owner,
+    launch::LaunchPlan,
     outbox::Outbox,
     output::Channel,
     process::{Pipes, Process, Start},
     serve::EXIT_AFTER_CLOSE,
     socket::WorkerSocket,
+    usage,
 };
 
 /// The pool's end of the way to the worker, before anyone is at the other.
@@ -52,7 +54,7 @@ impl Driver {
 
     async fn spawn(&mut self) -> io::Result<Door> {
         let kind = self.worker.kind.clone();
-        let mut environment = self.surroundings.environment.clone();
+        let mut environment = self.surroundings.environment.to_vec();
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
         environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
         environment.extend(self.worker.key().map(|key| ("REMUDA_KEY".to_owned(), key.to_string())));
@@ -73,18 +75,19 @@ impl Driver {
             Some(WorkDir::At(path)) => Some(path.display().to_string()),
             Some(WorkDir::Private) => Some(self.make_private(owner, &mut environment)?),
         };
-        let start = Start {
-            command: kind.command.clone(),
+        let plan = LaunchPlan {
+            parent: rustix::process::getpid().as_raw_pid(),
             directory,
             private: self.private.is_some(),
             user: kind.user.clone(),
             group: kind.group.clone(),
             confinement: kind.confinement.clone(),
-            environment,
-            stdio,
+            command: kind.command.clone(),
         };
-        let (process, pipes) = self.surroundings.spawner.spawn(start).await?;
+        let (process, pipes) = self.surroundings.spawner.spawn(Start { plan, environment, stdio }).await?;
         self.worker.set_pid(process.pid());
+        // While the process loads its program, and long before it could use up the machine's memory.
+        self.oom_kills_before = usage::oom_kills();
         self.watch(process, pipes);
         Ok(door)
     }
@@ -104,9 +107,7 @@ impl Driver {
         if let Some(stdout) = pipes.stdout {
             self.drains.drain(&self.worker, Channel::Stdout, stdout);
         }
-        if let Some(stderr) = pipes.stderr {
-            self.drains.drain(&self.worker, Channel::Stderr, stderr);
-        }
+        self.drains.drain(&self.worker, Channel::Stderr, pipes.stderr);
         self.process = Some(process);
     }
 

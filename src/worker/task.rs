@@ -40,7 +40,7 @@ impl Dispatch {
         let spec = claim.lease.spec();
         let attempt = claim.lease.tries().attempt;
         let request_id = format!("{}-{number}", worker.id);
-        let limit = [spec.timeout.or(worker.kind.timeout), claim.deadline].into_iter().flatten().min();
+        let limit = [spec.timeout().or(worker.kind.timeout), claim.deadline].into_iter().flatten().min();
         let timeout = limit.and_then(|limit| Some((limit, begun.checked_add(limit)?)));
         let traced = Attempt::begin(claim.trace.as_ref(), try_of(&*claim.lease, worker.id));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
@@ -50,7 +50,7 @@ impl Dispatch {
             attempt: Some(attempt),
             query_type: spec.query_type.as_deref(),
             key: spec.key.as_deref(),
-            session_id: spec.session_id.as_deref(),
+            session_id: spec.session_id(),
             timeout_ms: limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
             traceparent: traced.traceparent().as_deref(),
         }

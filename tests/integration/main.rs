@@ -51,6 +51,7 @@ mod rules;
 mod security;
 mod sizing;
 mod slow_readers;
+mod standby;
 mod stop;
 mod streaming;
 mod tracing;

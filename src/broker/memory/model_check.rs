@@ -44,11 +44,8 @@ fn query(id: &str) -> NewQuery {
         priority: 0,
         key: None,
         owner: Some("owner".into()),
-        timeout: None,
         queue_timeout: None,
-        session_id: None,
-        recovery: None,
-        capabilities: Box::default(),
+        terms: None,
         reject_if_busy: false,
     };
     NewQuery {

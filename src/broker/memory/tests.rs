@@ -61,11 +61,8 @@ fn query(id: &str, priority: u32) -> NewQuery {
         priority,
         key: None,
         owner: None,
-        timeout: None,
         queue_timeout: None,
-        session_id: None,
-        recovery: None,
-        capabilities: Box::default(),
+        terms: None,
         reject_if_busy: false,
     };
     NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None, trace: None }

@@ -118,7 +118,7 @@ impl Entry {
             state: record.state,
             attempts: story.tries.attempt,
             worker: story.worker,
-            submitted_at: self.submitted_at,
+            submitted_at: self.submitted_at(),
             started_at: story.started_at,
             ended_at: story.ended_at,
             first_sequence: story.log.first(),

@@ -16,7 +16,7 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).expect("the process can be signalled");
 }
 
-/// All live processes below `pid` that are not the server's guardian.
+/// All live processes below `pid` that are neither the server's guardian nor its standby.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let all: Vec<(u32, u32)> = all_pids().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
     let mut found = vec![pid];
@@ -26,17 +26,38 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
         found.extend(all.iter().filter(|(_, parent)| *parent == current).map(|(pid, _)| *pid));
         at += 1;
     }
-    found.into_iter().skip(1).filter(|pid| alive(*pid) && !is_guardian(*pid)).collect()
+    found.into_iter().skip(1).filter(|pid| alive(*pid) && !is_helper(*pid)).collect()
 }
 
 /// The server's guardian.
 pub(crate) fn guardian_of(server: u32) -> u32 {
-    let own = |pid: &u32| is_guardian(*pid) && stat(*pid).is_some_and(|stat| stat.parent == server);
-    all_pids().find(own).expect("a server has a guardian")
+    child_called(server, "__guard").expect("a server has a guardian")
 }
 
-fn is_guardian(pid: u32) -> bool {
-    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"__guard\0"))
+/// The launcher that waits for the server's next worker, if one does.
+pub(crate) fn standby_of(server: u32) -> Option<u32> {
+    child_called(server, "__standby")
+}
+
+fn child_called(server: u32, name: &str) -> Option<u32> {
+    let own = |pid: &u32| is_called(*pid, name) && stat(*pid).is_some_and(|stat| stat.parent == server);
+    all_pids().find(own)
+}
+
+/// Whether it is one of the server's own processes, or about to be something else: until it has executed its program, a
+/// new process goes by its parent's command line.
+fn is_helper(pid: u32) -> bool {
+    let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let parent = stat(pid).map_or_else(Vec::new, |stat| line(stat.parent));
+    is_called(pid, "__guard") || is_called(pid, "__standby") || (is_servers(&parent) && line(pid) == parent)
+}
+
+fn is_called(pid: u32, argument: &str) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(format!("\0{argument}\0").as_bytes()))
+}
+
+fn is_servers(command_line: &[u8]) -> bool {
+    command_line.split(|byte| *byte == 0).nth(1) == Some(b"serve")
 }
 
 /// The children of a process that have ended and that it has not reaped.
