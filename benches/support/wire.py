@@ -51,10 +51,16 @@ def stream_results(query_id, first=0):
     return field(1, query_id) + field(2, first)
 
 
-class Connection:
-    """One connection; `window` is what the server may send on each stream before it is told to go on."""
+def scale(kind, by):
+    """A ScaleKindRequest for one worker more, or one fewer."""
+    return field(1, kind) + field(3, {1: 2, -1: 1}[by])
 
-    def __init__(self, address, window=WIDE):
+
+class Connection:
+    """One connection to a service; `window` is what the server may send on each stream before it is told to go on."""
+
+    def __init__(self, address, window=WIDE, service="WorkerPool"):
+        self.service = service
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -70,7 +76,7 @@ class Connection:
         stream, self.next = self.next, self.next + 2
         body = b"\0" + struct.pack(">I", len(message)) + message
         self.room -= len(body)
-        out = frame(HEADERS, END_HEADERS, stream, header_block(f"/remuda.v1.WorkerPool/{method}"))
+        out = frame(HEADERS, END_HEADERS, stream, header_block(f"/remuda.v1.{self.service}/{method}"))
         # Frames of the largest size that every server takes.
         for at in range(0, len(body), 16384):
             last = at + 16384 >= len(body)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     confinement::kernel_has_landlock,
-    harness::{Client, Server, alive, eventually, fake_kind, query, send_signal, standby_of, zombies_of},
+    harness::{Client, Server, alive, eventually, fake_kind, guardian_of, query, send_signal, standby_of, zombies_of},
 };
 
 fn standby(server: &Server) -> u32 {
@@ -129,15 +129,20 @@ async fn a_standby_that_dies_at_the_last_moment_takes_no_worker_with_it() {
 }
 
 #[tokio::test]
-async fn the_standby_ends_with_the_server_however_that_ends() {
+async fn the_standby_and_what_came_of_one_end_with_the_server_however_that_ends() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let mut server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
         let mut client = server.client().await;
-        surroundings(&mut client).await;
+        let first = pid_in(&surroundings(&mut client).await);
+        let worker = standby(&server);
+        kill(first);
+        assert_eq!(pid_in(&surroundings(&mut client).await), worker);
         let standby = standby(&server);
+        // Without the guardian only the kernel is left to see to it.
+        send_signal(guardian_of(server.pid()), Signal::SIGKILL);
         server.signal(signal);
         server.wait();
-        eventually("the standby to end", || (!alive(standby)).then_some(()));
+        eventually("both to end", || (!alive(standby) && !alive(worker)).then_some(()));
     }
 }
 
