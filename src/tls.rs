@@ -125,6 +125,17 @@ impl Secured {
         }
     }
 
+    /// Ready when something has come, or the connection has ended.
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(stream) => stream.poll_read_ready(context),
+            Self::Handshake(handshake) => {
+                handshake.get_ref().map_or(Poll::Ready(Ok(())), |stream| stream.poll_read_ready(context))
+            }
+            Self::Tls(_) | Self::Failed => Poll::Ready(Ok(())),
+        }
+    }
+
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(handshake) = self {
             let ended = ready!(Pin::new(&mut **handshake).poll(context));

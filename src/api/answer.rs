@@ -17,8 +17,8 @@ use super::{
     grpc::{Reply, trailers},
 };
 
-/// This much of an answer is handed to the connection without asking whether the client has room for it. Most answers are
-/// not longer.
+/// The first piece of an answer is handed to the connection without asking whether the client has room for it, if it is not
+/// longer than this. Most answers are one such piece.
 const UNASKED: usize = 16 * 1024;
 
 /// The body of an answer.
@@ -78,7 +78,7 @@ pub(super) async fn send(
         return Ok(());
     }
     let mut body = pin!(body);
-    let mut unasked = UNASKED;
+    let mut first = true;
     loop {
         let frame = match poll_fn(|context| next(body.as_mut(), &mut stream, context)).await? {
             Some(Ok(frame)) => frame,
@@ -87,9 +87,8 @@ pub(super) async fn send(
         };
         let frame = match frame.into_data() {
             Ok(data) => {
-                match unasked.checked_sub(data.len()) {
-                    Some(left) => unasked = left,
-                    None => room(&mut stream).await?,
+                if !std::mem::take(&mut first) || data.len() > UNASKED {
+                    room(&mut stream).await?;
                 }
                 stream.send_data(data, false)?;
                 continue;

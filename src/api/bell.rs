@@ -14,6 +14,8 @@ use std::{
 
 /// The task looks around; whoever rings meanwhile is seen before it rests.
 const AWAKE: u8 = 1 << 7;
+/// The task is about to look around again.
+const PAUSED: u8 = 1 << 6;
 
 /// Wakes one task, which must be the only one that ever answers it.
 #[derive(Debug)]
@@ -30,9 +32,9 @@ struct Rope {
 }
 
 impl Bell {
-    /// At first all of `parts` have something to tell. The highest bit is not for parts.
+    /// At first all of `parts` have something to tell. The highest two bits are not for parts.
     pub(super) fn new(parts: u8) -> Arc<Self> {
-        debug_assert_eq!(parts & AWAKE, 0);
+        debug_assert_eq!(parts & (AWAKE | PAUSED), 0);
         Arc::new(Self { rung: AtomicU8::new(parts), task: OnceLock::new() })
     }
 
@@ -44,7 +46,7 @@ impl Bell {
     /// The task runs. Which parts have something to tell?
     pub(super) fn answer(&self, task: &Waker) -> u8 {
         self.task.get_or_init(|| task.clone());
-        self.rung.swap(AWAKE, AcqRel) & !AWAKE
+        self.rung.swap(AWAKE, AcqRel) & !(AWAKE | PAUSED)
     }
 
     /// Which parts have something to tell since it was asked last? With none the task rests.
@@ -55,17 +57,11 @@ impl Bell {
         Some(self.rung.swap(AWAKE, AcqRel) & !AWAKE)
     }
 
-    /// The task goes on later with these and all that have rung meanwhile: others want to run, too.
+    /// The task goes on later with these and all that have rung meanwhile. Whoever rings does not wake it until then: that is
+    /// for the caller to see to.
     pub(super) fn pause(&self, left: u8) {
-        self.rung.fetch_or(left, AcqRel);
+        self.rung.fetch_or(left | PAUSED, AcqRel);
         self.rung.fetch_and(!AWAKE, AcqRel);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if let Some(task) = self.task.get() {
-            task.wake_by_ref();
-        }
     }
 }
 
@@ -76,8 +72,10 @@ impl Wake for Rope {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // If another part has rung, the task was woken then.
-        if self.bell.rung.fetch_or(self.part, AcqRel) == 0 {
-            self.bell.wake();
+        if self.bell.rung.fetch_or(self.part, AcqRel) == 0
+            && let Some(task) = self.bell.task.get()
+        {
+            task.wake_by_ref();
         }
     }
 }
@@ -127,7 +125,8 @@ mod tests {
         assert_eq!(bell.answer(&waker), 0);
         rope.wake_by_ref();
         bell.pause(4);
-        assert_eq!(task.0.load(SeqCst), 1);
+        rope.wake_by_ref();
+        assert_eq!(task.0.load(SeqCst), 0);
         assert_eq!(bell.answer(&waker), 0b110);
     }
 }

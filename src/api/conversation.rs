@@ -6,7 +6,7 @@
 use std::{
     future::{Future, poll_fn},
     panic::AssertUnwindSafe,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker, ready},
     time::Duration,
@@ -19,6 +19,7 @@ use h2::{
     server::{self, Builder, SendResponse},
 };
 use http::Request;
+use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::debug;
 
@@ -29,6 +30,7 @@ use super::{
     call::{Api, answer},
     incoming::Connection,
     keepalive::Keepalive,
+    turn::Turns,
 };
 
 /// Calls that a client may take back while they wait to be begun; with one more the connection is closed. They have been
@@ -63,6 +65,7 @@ struct Conversation<B, C> {
     /// Begins a call.
     begin: B,
     calls: FuturesUnordered<C>,
+    turns: Arc<Turns>,
     keepalive: Option<Keepalive>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     bell: Arc<Bell>,
@@ -92,7 +95,19 @@ impl Manner {
 }
 
 /// Serves a connection until its client leaves, or until `closing` is cancelled and all its calls have ended.
-pub(super) async fn converse(connection: Connection, manner: Manner, api: Arc<Api>, closing: CancellationToken) {
+pub(super) async fn converse(mut connection: Connection, manner: Manner, api: Arc<Api>, closing: CancellationToken) {
+    // Whoever says nothing costs next to nothing.
+    let greeted = tokio::select! {
+        greeted = connection.greeting() => greeted,
+        () = closing.cancelled() => return,
+    };
+    match greeted {
+        Ok(()) => Box::pin(listen(connection, manner, api, closing)).await,
+        Err(error) => debug!(%error, "a connection ended before its first byte"),
+    }
+}
+
+async fn listen(connection: Connection, manner: Manner, api: Arc<Api>, closing: CancellationToken) {
     let guest = connection.guest().clone();
     let greeted = tokio::select! {
         greeted = manner.http2.handshake(connection) => greeted,
@@ -112,11 +127,15 @@ pub(super) async fn converse(connection: Connection, manner: Manner, api: Arc<Ap
         closing: bell.rope(CLOSING),
     };
     // A call that panics ends alone: its stream is reset when what it held is dropped.
-    let begin =
-        |request, respond| AssertUnwindSafe(answer(api.clone(), guest.clone(), request, respond)).catch_unwind();
+    let turns = Turns::new();
+    let shared = turns.clone();
+    let begin = |request, respond| {
+        let answering = answer(api.clone(), guest.clone(), request, respond);
+        AssertUnwindSafe(shared.share(answering)).catch_unwind()
+    };
     let closing = Box::pin(closing.cancelled_owned());
     let mut conversation =
-        Conversation { http2, begin, calls: FuturesUnordered::new(), keepalive, closing, bell, wakers };
+        Conversation { http2, begin, calls: FuturesUnordered::new(), turns, keepalive, closing, bell, wakers };
     poll_fn(|context| conversation.poll(context)).await;
 }
 
@@ -127,6 +146,7 @@ where
 {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut rung = self.bell.answer(context.waker());
+        self.turns.begin();
         for _ in 0..ROUNDS {
             if rung & (SILENCE | CLOSING) != 0 && self.look_up(rung).is_ready() {
                 return Poll::Ready(());
@@ -137,13 +157,18 @@ where
             if rung & FRAMES != 0 && self.exchange_frames().is_ready() {
                 return Poll::Ready(());
             }
+            if self.turns.is_over() {
+                rung = 0;
+                break;
+            }
             match self.bell.next() {
                 Some(next) => rung = next,
                 None => return Poll::Pending,
             }
         }
         self.bell.pause(rung);
-        Poll::Pending
+        // This wakes the task again, but only once the runtime has looked for what has come from outside.
+        pin!(yield_now()).poll(context)
     }
 
     /// Looks at what rarely happens. Ready if the client is gone.

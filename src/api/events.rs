@@ -26,7 +26,7 @@ use super::{
 };
 
 /// With this much ready to be sent, no more is read.
-const ENOUGH: usize = 64 * 1024;
+const ENOUGH: usize = 32 * 1024;
 /// How long the beginning of an answer waits for the first event. A short query is answered in one go then, which halves what
 /// its answer costs both sides; whoever waits for a long one hears this much later that it was accepted.
 const COMPANY: Duration = Duration::from_millis(5);

@@ -68,7 +68,7 @@ pub(super) struct Incoming {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-type Accepted = Either<TcpStream, UnixStream>;
+type Accepted = Either<(TcpStream, SocketAddr), UnixStream>;
 type Seating = Pin<Box<dyn Future<Output = Place> + Send>>;
 
 /// A client's connection. It holds its place until it is dropped.
@@ -135,9 +135,8 @@ impl Incoming {
 
     fn connect(&self, stream: Accepted, place: Place) -> Connection {
         let (stream, peer) = match stream {
-            Either::Left(stream) => {
-                let peer = stream.peer_addr().ok();
-                (Either::Left(Secured::new(stream, self.tls.as_deref(), Inside::Http2)), peer)
+            Either::Left((stream, peer)) => {
+                (Either::Left(Secured::new(stream, self.tls.as_deref(), Inside::Http2)), Some(peer))
             }
             // Who may open the socket's file is for the file system to say.
             Either::Right(stream) => (Either::Right(stream), None),
@@ -162,10 +161,10 @@ impl Listener {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         Poll::Ready(match self {
             Self::Tcp(listener) => {
-                let (stream, _) = ready!(listener.poll_accept(context))?;
+                let (stream, peer) = ready!(listener.poll_accept(context))?;
                 // Small frames must not wait for each other. A socket that refuses this is broken anyway.
                 let _ = stream.set_nodelay(true);
-                Ok(Either::Left(stream))
+                Ok(Either::Left((stream, peer)))
             }
             Self::Unix(listener, _) => ready!(listener.poll_accept(context)).map(|(stream, _)| Either::Right(stream)),
         })
@@ -216,6 +215,21 @@ impl Connection {
     /// Whose it is.
     pub(super) fn guest(&self) -> &Arc<Guest> {
         &self.place.guest
+    }
+
+    /// Waits for the first byte. Fails as reading does.
+    pub(super) async fn greeting(&mut self) -> io::Result<()> {
+        poll_fn(|context| {
+            let readable = match &self.stream {
+                Either::Left(stream) => stream.poll_readable(context),
+                Either::Right(stream) => stream.poll_read_ready(context),
+            };
+            match readable {
+                Poll::Pending => self.poll_patience(context),
+                ready @ Poll::Ready(_) => ready,
+            }
+        })
+        .await
     }
 
     /// Fails if nothing has come of it for too long, if it has been held for long enough, or if another needs its place more.

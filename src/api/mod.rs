@@ -22,6 +22,7 @@ mod pool_admin;
 mod pool_events;
 mod request;
 mod tarpit;
+mod turn;
 mod wire;
 mod worker_pool;
 

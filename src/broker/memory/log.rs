@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::SystemTime};
 use crate::model::{Event, EventBody};
 
 /// A read stops after this many bytes, so that a slow reader does not hold on to a whole log.
-const READ_BYTES: usize = 256 * 1024;
+const READ_BYTES: usize = 32 * 1024;
 
 /// How large one query's log may grow.
 #[derive(Debug, Clone, Copy)]

@@ -26,10 +26,6 @@ use crate::harness::eventually;
 const PROMISE: f64 = 2.0;
 /// How often that is compared at least, and at most: the machine may do something else in one round or another.
 const ROUNDS: (usize, usize) = (3, 12);
-/// So many connections are opened at once, and so long after them the next: a few thousand in a second. To open one costs
-/// its client as much as the server, so that at full speed the two of them would share two processors, and not with others.
-const BURST: u64 = 25;
-const BREATH: Duration = Duration::from_millis(10);
 /// For how long others are watched each time.
 const MEASURED: Duration = Duration::from_millis(300);
 
@@ -121,13 +117,7 @@ async fn while_connections_are_opened_and_left_open() {
     let _alone = ALONE.lock().await;
     let mut victim = Victim::start(&format!("max_connections = {PLACES}"), "").await;
     let leave_open = |attack: &Attack| {
-        let mut left = Vec::new();
-        for n in 1..=many() {
-            left.push(TcpStream::connect(&attack.grpc).unwrap());
-            if n % BURST == 0 {
-                thread::sleep(BREATH);
-            }
-        }
+        let _left: Vec<_> = (0..many()).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
         attack.lasts();
     };
     victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
