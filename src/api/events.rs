@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use crate::{
-    broker::{EventReader, Unavailable},
+    broker::{EventReader, Progress},
     model::{Event, EventBody},
 };
 
@@ -33,19 +33,23 @@ const COMPANY: Duration = Duration::from_millis(5);
 /// A text of at least this length is not copied, but sent from where it is.
 const LARGE: usize = 16 * 1024;
 
-type Batch = Result<Vec<Event>, Unavailable>;
-
 /// Ends after the query's final event.
 pub(super) struct Events {
-    envelope: Envelope,
     stage: Stage,
+    outgoing: Outgoing,
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+/// What was read and is not sent yet.
+struct Outgoing {
+    envelope: Envelope,
     /// What can be sent, in this order, and then what is in `out`.
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
     out: BytesMut,
-    /// Whether an event has come.
+    /// Whether an event has come, and whether the final one has.
     begun: bool,
-    patience: Option<Pin<Box<Sleep>>>,
+    ended: bool,
     /// What the call ends with, if not OK.
     ending: Option<Status>,
 }
@@ -66,27 +70,28 @@ impl Events {
     /// What Execute answers: what was accepted, each event, and the status that says how the query ended.
     pub(super) fn execution(accepted: SubmitResponse, reader: Box<dyn EventReader>) -> Self {
         let mut events = Self::new(Envelope::Execute, reader);
-        grpc::put(&mut events.out, &ExecuteResponse { body: Some(execute_response::Body::Accepted(accepted)) });
+        let accepted = ExecuteResponse { body: Some(execute_response::Body::Accepted(accepted)) };
+        grpc::put(&mut events.outgoing.out, &accepted);
         events
     }
 
     fn new(envelope: Envelope, reader: Box<dyn EventReader>) -> Self {
-        Self {
+        let outgoing = Outgoing {
             envelope,
-            stage: Stage::Reading(reader),
             ready: VecDeque::new(),
             ready_bytes: 0,
             out: BytesMut::new(),
             begun: false,
-            patience: None,
+            ended: false,
             ending: None,
-        }
+        };
+        Self { stage: Stage::Reading(reader), outgoing, patience: None }
     }
 
     /// Ready when the answer is to begin: there is an event, or none has come for as long as the beginning may wait.
     pub(super) fn poll_company(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.read(context);
-        if self.begun || !matches!(self.stage, Stage::Reading(_)) {
+        if self.outgoing.begun || !matches!(self.stage, Stage::Reading(_)) {
             self.patience = None;
             return Poll::Ready(());
         }
@@ -95,35 +100,38 @@ impl Events {
 
     /// Reads what is there, up to what is enough for now.
     fn read(&mut self, context: &mut Context<'_>) {
-        while self.ready_bytes + self.out.len() < ENOUGH {
+        let outgoing = &mut self.outgoing;
+        while outgoing.bytes() < ENOUGH {
             let Stage::Reading(reader) = &mut self.stage else { break };
-            let Poll::Ready(batch) = reader.poll_next(context) else { break };
-            self.take(batch);
+            match reader.poll_next(context, &mut |events| outgoing.take(events)) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Progress::Events)) if !outgoing.ended => {}
+                Poll::Ready(Ok(Progress::Events | Progress::End)) => self.stage = Stage::Read,
+                Poll::Ready(Err(error)) => {
+                    outgoing.ending = Some(errors::unavailable(&error));
+                    self.stage = Stage::Read;
+                }
+            }
         }
+    }
+}
+
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        self.ready_bytes + self.out.len()
     }
 
     /// Takes what the cursor has come to.
-    fn take(&mut self, batch: Batch) {
-        let batch = match batch {
-            Ok(batch) => batch,
-            Err(error) => {
-                self.ending = Some(errors::unavailable(&error));
-                self.stage = Stage::Read;
-                return;
-            }
-        };
+    fn take(&mut self, events: &[Event]) {
         self.begun = true;
-        if batch.is_empty() {
-            self.stage = Stage::Read;
-        }
-        let texts: usize = batch.iter().map(|event| event.body.weight()).filter(|weight| *weight < LARGE).sum();
-        self.out.reserve(texts + batch.len() * OVERHEAD);
-        for event in batch {
-            if let (Envelope::Execute, EventBody::Ended(outcome)) = (self.envelope, &event.body) {
-                self.ending = errors::ending(outcome);
-            }
-            if matches!(event.body, EventBody::Ended(_)) {
-                self.stage = Stage::Read;
+        let texts: usize = events.iter().map(|event| event.body.weight()).filter(|weight| *weight < LARGE).sum();
+        self.out.reserve(texts + events.len() * OVERHEAD);
+        for event in events {
+            if let EventBody::Ended(outcome) = &event.body {
+                self.ended = true;
+                if self.envelope == Envelope::Execute {
+                    self.ending = errors::ending(outcome);
+                }
             }
             let text = put_event(&mut self.out, self.envelope, event, LARGE);
             if let Some(text) = text {
@@ -160,14 +168,14 @@ impl Body for Events {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         this.read(context);
-        if let Some(piece) = this.next_piece() {
+        if let Some(piece) = this.outgoing.next_piece() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         match this.stage {
             Stage::Reading(_) => Poll::Pending,
             Stage::Read => {
                 this.stage = Stage::Over;
-                Poll::Ready(Some(Ok(Frame::trailers(trailers(this.ending.as_ref())))))
+                Poll::Ready(Some(Ok(Frame::trailers(trailers(this.outgoing.ending.as_ref())))))
             }
             Stage::Over => Poll::Ready(None),
         }

@@ -113,16 +113,18 @@ impl Pieces {
     }
 }
 
-/// Appends what stands before a message of this length.
-pub(super) fn put_prefix(out: &mut BytesMut, length: usize) {
-    out.reserve(PREFIX_BYTES + length);
-    out.put_u8(0);
-    out.put_u32(u32::try_from(length).expect("no message is anywhere near 4 GiB: lines and requests are limited"));
+/// What stands before a message of this length.
+pub(super) fn prefix(length: usize) -> [u8; PREFIX_BYTES] {
+    let length = u32::try_from(length).expect("no message is anywhere near 4 GiB: lines and requests are limited");
+    let [a, b, c, d] = length.to_be_bytes();
+    [0, a, b, c, d]
 }
 
 /// Appends a message as it goes over the wire.
 pub(super) fn put(out: &mut BytesMut, message: &impl Message) {
-    put_prefix(out, message.encoded_len());
+    let length = message.encoded_len();
+    out.reserve(PREFIX_BYTES + length);
+    out.put_slice(&prefix(length));
     message.encode_raw(out);
 }
 

@@ -309,8 +309,10 @@ impl AsyncWrite for Connection {
         }
     }
 
+    /// Not before the first byte has come: h2 asks once at the beginning how long a piece must be not to be copied, and copies
+    /// up to 1 KiB for those who say no. So a short answer goes out in one write, and a long one is still not copied.
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.received > 0 && self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -3,13 +3,16 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
     Message,
-    encoding::{WireType, encode_key, encode_varint, encoded_len_varint},
+    encoding::{WireType, encoded_len_varint},
 };
 use prost_types::Timestamp;
 
 use crate::model::{Event, EventBody, Outcome};
 
-use super::{convert, grpc::put_prefix};
+use super::{
+    convert,
+    grpc::{PREFIX_BYTES, prefix},
+};
 
 /// The message that an event is sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,17 +25,20 @@ pub(super) enum Envelope {
 
 /// The numbers that fields have in the protocol.
 mod field {
-    pub(super) const SEQUENCE: u32 = 1;
-    pub(super) const ATTEMPT: u32 = 2;
-    pub(super) const AT: u32 = 3;
-    pub(super) const MESSAGE: u32 = 5;
-    pub(super) const COMPLETE: u32 = 7;
+    pub(super) const SEQUENCE: u8 = 1;
+    pub(super) const ATTEMPT: u8 = 2;
+    pub(super) const AT: u8 = 3;
+    pub(super) const MESSAGE: u8 = 5;
+    pub(super) const COMPLETE: u8 = 7;
+    /// Of `Timestamp`.
+    pub(super) const SECONDS: u8 = 1;
+    pub(super) const NANOS: u8 = 2;
     /// Of `MessageEvent` and of `CompleteEvent`.
-    pub(super) const TEXT: u32 = 1;
+    pub(super) const TEXT: u8 = 1;
 }
 
 impl Envelope {
-    fn event(self) -> u32 {
+    fn event(self) -> u8 {
         match self {
             Self::Execute => 2,
             Self::Stream => 1,
@@ -42,38 +48,85 @@ impl Envelope {
 
 /// Appends an event with all that stands before it. A text of `large` bytes or more is not appended but given back: it comes
 /// right after what is there.
-pub(super) fn put_event(out: &mut BytesMut, envelope: Envelope, event: Event, large: usize) -> Option<Bytes> {
-    let (body, text) = match event.body {
-        EventBody::Message { content } => (field::MESSAGE, content.into_bytes()),
-        EventBody::Ended(Outcome::Complete { result }) => (field::COMPLETE, result.into_bytes()),
+pub(super) fn put_event(out: &mut BytesMut, envelope: Envelope, event: &Event, large: usize) -> Option<Bytes> {
+    let (body, text) = match &event.body {
+        EventBody::Message { content } => (field::MESSAGE, content),
+        EventBody::Ended(Outcome::Complete { result }) => (field::COMPLETE, result),
         _ => {
-            let event = convert::event(event);
-            put_head(out, envelope, event.encoded_len());
+            let event = convert::event(event.clone());
+            let mut head = Head::new(envelope, event.encoded_len());
+            out.put_slice(head.bytes());
             event.encode_raw(out);
             return None;
         }
     };
     let at = Timestamp::from(event.at);
+    let (seconds, nanos) = (at.seconds.cast_unsigned(), u64::from(at.nanos.unsigned_abs()));
     let text_length = delimited(text.len());
-    let at_length = at.encoded_len();
+    let at_length = number(seconds) + number(nanos);
     let length = number(event.sequence) + number(event.attempt.into()) + delimited(at_length) + delimited(text_length);
-    put_head(out, envelope, length);
-    put_number(out, field::SEQUENCE, event.sequence);
-    put_number(out, field::ATTEMPT, event.attempt.into());
-    put_length(out, field::AT, at_length);
-    at.encode_raw(out);
-    put_length(out, body, text_length);
-    put_length(out, field::TEXT, text.len());
+    let mut head = Head::new(envelope, length);
+    head.number(field::SEQUENCE, event.sequence);
+    head.number(field::ATTEMPT, event.attempt.into());
+    head.length(field::AT, at_length);
+    head.number(field::SECONDS, seconds);
+    head.number(field::NANOS, nanos);
+    head.length(body, text_length);
+    head.length(field::TEXT, text.len());
+    out.put_slice(head.bytes());
     if text.len() >= large {
-        return Some(text);
+        return Some(text.clone().into_bytes());
     }
-    out.put_slice(&text);
+    out.put_slice(text.as_bytes());
     None
 }
 
-fn put_head(out: &mut BytesMut, envelope: Envelope, event: usize) {
-    put_prefix(out, delimited(event));
-    put_length(out, envelope.event(), event);
+/// What stands before a text, put together here and appended in one go: to append byte by byte is to ask for room each time.
+struct Head {
+    bytes: [u8; Head::ROOM],
+    length: usize,
+}
+
+impl Head {
+    /// A prefix, eight keys, and numbers of ten bytes at most.
+    const ROOM: usize = 96;
+
+    fn new(envelope: Envelope, event: usize) -> Self {
+        let mut head = Self { bytes: [0; Self::ROOM], length: PREFIX_BYTES };
+        head.bytes[..PREFIX_BYTES].copy_from_slice(&prefix(delimited(event)));
+        head.length(envelope.event(), event);
+        head
+    }
+
+    fn bytes(&mut self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Zero is not sent.
+    fn number(&mut self, field: u8, value: u64) {
+        if value != 0 {
+            self.push(field << 3);
+            self.varint(value);
+        }
+    }
+
+    fn length(&mut self, field: u8, length: usize) {
+        self.push(field << 3 | WireType::LengthDelimited as u8);
+        self.varint(length as u64);
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.push((value & 0x7f) as u8);
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
 }
 
 /// What a field with a length takes, if its key takes one byte, as all keys here do.
@@ -84,18 +137,6 @@ fn delimited(length: usize) -> usize {
 /// What a number takes; zero is not sent.
 fn number(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + encoded_len_varint(value) }
-}
-
-fn put_number(out: &mut BytesMut, field: u32, value: u64) {
-    if value != 0 {
-        encode_key(field, WireType::Varint, out);
-        encode_varint(value, out);
-    }
-}
-
-fn put_length(out: &mut BytesMut, field: u32, length: usize) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(length as u64, out);
 }
 
 #[cfg(test)]
@@ -161,7 +202,7 @@ mod tests {
             for large in [0, 16 * 1024, usize::MAX] {
                 let mut out = BytesMut::new();
                 for envelope in [Envelope::Execute, Envelope::Stream] {
-                    let text = put_event(&mut out, envelope, event.clone(), large);
+                    let text = put_event(&mut out, envelope, &event, large);
                     out.extend_from_slice(&text.unwrap_or_default());
                 }
                 prop_assert_eq!(&out, &expected);

@@ -152,14 +152,29 @@ pub trait Lease: Send + Sync + fmt::Debug {
 
 /// A cursor on a query's log.
 pub trait EventReader: Send {
-    /// Waits for events past the cursor and moves it. An empty batch is the end: the final event has been read.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Event>, Unavailable>>;
+    /// Waits for events past the cursor, hands them to `take`, in one go or several, and moves it. `take` may be called under
+    /// a lock: it must be quick, and have nothing to do with the broker.
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+        take: &mut dyn FnMut(&[Event]),
+    ) -> Poll<Result<Progress, Unavailable>>;
+}
+
+/// What a cursor has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    Events,
+    /// There were none, and will be none: the final event has been read.
+    End,
 }
 
 impl dyn EventReader {
-    /// The same as a future.
+    /// The same as a future. An empty batch is the end.
     pub async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
-        poll_fn(|context| self.poll_next(context)).await
+        let mut all = Vec::new();
+        poll_fn(|context| self.poll_next(context, &mut |events| all.extend_from_slice(events))).await?;
+        Ok(all)
     }
 }
 

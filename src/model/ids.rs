@@ -3,7 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use thiserror::Error;
-use uuid::{Uuid, fmt::Hyphenated};
+use uuid::fmt::Hyphenated;
+
+use super::fresh::fresh;
 
 /// The longest id a client may give a query.
 const MAX_QUERY_ID: usize = 128;
@@ -28,7 +30,7 @@ impl QueryId {
     #[must_use]
     pub fn generate() -> Self {
         let mut text = [0; Hyphenated::LENGTH];
-        Self(Arc::from(&*Uuid::now_v7().hyphenated().encode_lower(&mut text)))
+        Self(Arc::from(&*fresh().hyphenated().encode_lower(&mut text)))
     }
 
     pub fn parse(text: &str) -> Result<Self, BadQueryId> {

@@ -2,6 +2,7 @@
 
 mod certificate;
 mod event;
+mod fresh;
 mod ids;
 mod query;
 

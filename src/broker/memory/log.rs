@@ -76,25 +76,51 @@ impl Log {
         usize::try_from(self.first - before).unwrap_or(usize::MAX)
     }
 
-    /// The kept events from `from` on, at most `max` of them, headed by a gap where some were dropped.
-    pub(super) fn read(&self, from: u64, max: usize) -> Vec<Event> {
-        let mut out = Vec::with_capacity(max.min(self.events.len() + 1));
+    /// Hands over the kept events from `from` on, at most `max` of them, headed by a gap where some were dropped. Gives the
+    /// number of the last of them, if there is any.
+    pub(super) fn read(&self, from: u64, max: usize, take: &mut dyn FnMut(&[Event])) -> Option<u64> {
+        let mut last = None;
         if from < self.first {
-            let Some(oldest) = self.events.front() else { return out };
+            let oldest = self.events.front()?;
             let body = EventBody::Gap { first: from, last: self.first - 1 };
-            out.push(Event { sequence: self.first - 1, attempt: oldest.attempt, at: oldest.at, body });
+            take(&[Event { sequence: self.first - 1, attempt: oldest.attempt, at: oldest.at, body }]);
+            last = Some(self.first - 1);
         }
-        let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        if skip < self.events.len() {
-            let mut bytes = 0;
-            let small_enough = |event: &&Event| {
-                let fits = bytes < READ_BYTES;
-                bytes += event.body.weight();
-                fits
-            };
-            out.extend(self.events.range(skip..).take(max).take_while(small_enough).cloned());
+        let begin = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let count = self.readable(begin, max);
+        if count == 0 {
+            return last;
         }
-        out
+        let (front, back) = self.events.as_slices();
+        let end = begin + count;
+        let in_front = &front[begin.min(front.len())..end.min(front.len())];
+        let in_back = &back[begin.saturating_sub(front.len())..end.saturating_sub(front.len())];
+        for events in [in_front, in_back] {
+            if let Some(event) = events.last() {
+                last = Some(event.sequence);
+                take(events);
+            }
+        }
+        last
+    }
+
+    /// How many events from the one at `begin` on are read at once.
+    fn readable(&self, begin: usize, max: usize) -> usize {
+        if begin >= self.events.len() {
+            return 0;
+        }
+        let mut bytes = 0;
+        let small_enough = |event: &&Event| {
+            let fits = bytes < READ_BYTES;
+            bytes += event.body.weight();
+            fits
+        };
+        self.events.range(begin..).take(max).take_while(small_enough).count()
+    }
+
+    /// The event that was added last.
+    pub(super) fn last(&self) -> Option<&Event> {
+        self.events.back()
     }
 }
 
@@ -102,6 +128,13 @@ impl Log {
 mod tests {
     use super::*;
     use crate::protocol::JsonText;
+
+    fn read(log: &Log, from: u64, max: usize) -> Vec<Event> {
+        let mut all = Vec::new();
+        let last = log.read(from, max, &mut |events| all.extend_from_slice(events));
+        assert_eq!(last, all.last().map(|event| event.sequence));
+        all
+    }
 
     const WIDE: LogLimits = LogLimits { events: 1_000, bytes: 1_000_000 };
 
@@ -124,21 +157,21 @@ mod tests {
     #[test]
     fn numbers_events_from_zero_without_holes() {
         let log = log_of(5, WIDE);
-        assert_eq!(sequences(&log.read(0, 100)), [0, 1, 2, 3, 4]);
-        assert_eq!(sequences(&log.read(3, 100)), [3, 4]);
-        assert_eq!(sequences(&log.read(1, 2)), [1, 2]);
-        assert!(log.read(5, 100).is_empty());
-        assert!(log.read(u64::MAX, 100).is_empty());
+        assert_eq!(sequences(&read(&log, 0, 100)), [0, 1, 2, 3, 4]);
+        assert_eq!(sequences(&read(&log, 3, 100)), [3, 4]);
+        assert_eq!(sequences(&read(&log, 1, 2)), [1, 2]);
+        assert!(read(&log, 5, 100).is_empty());
+        assert!(read(&log, u64::MAX, 100).is_empty());
     }
 
     #[test]
     fn tells_a_reader_what_is_no_longer_kept() {
         let log = log_of(10, LogLimits { events: 4, ..WIDE });
-        let events = log.read(2, 100);
+        let events = read(&log, 2, 100);
         assert_eq!(events[0].body, EventBody::Gap { first: 2, last: 5 });
         assert_eq!(sequences(&events), [5, 6, 7, 8, 9]);
         // A reader that resumes after the gap event sees the rest once, and no second gap.
-        assert_eq!(sequences(&log.read(6, 100)), [6, 7, 8, 9]);
+        assert_eq!(sequences(&read(&log, 6, 100)), [6, 7, 8, 9]);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    broker::{EventReader, Unavailable},
-    model::{Event, EventBody},
+    broker::{EventReader, Progress, Unavailable},
+    model::Event,
 };
 
 use super::{entry::Entry, store::Store};
@@ -30,14 +30,6 @@ impl MemoryReader {
     }
 }
 
-impl MemoryReader {
-    /// Nothing more will come. Whoever asked for events beyond the end is still told how the query ended.
-    fn end(&mut self) -> Vec<Event> {
-        let told = std::mem::replace(&mut self.told_end, true);
-        if told { Vec::new() } else { self.entry.final_event().into_iter().collect() }
-    }
-}
-
 impl Drop for MemoryReader {
     fn drop(&mut self) {
         if let Some(at) = self.entry.detach_reader(self.number, Instant::now()) {
@@ -47,11 +39,23 @@ impl Drop for MemoryReader {
 }
 
 impl EventReader for MemoryReader {
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<Event>, Unavailable>> {
-        let Some(events) = self.entry.read(self.number, self.next, context.waker()) else { return Poll::Pending };
-        let Some(last) = events.last() else { return Poll::Ready(Ok(self.end())) };
-        self.next = last.sequence + 1;
-        self.told_end = matches!(last.body, EventBody::Ended(_));
-        Poll::Ready(Ok(events))
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+        take: &mut dyn FnMut(&[Event]),
+    ) -> Poll<Result<Progress, Unavailable>> {
+        let Some(read) = self.entry.read(self.number, self.next, context.waker(), take) else { return Poll::Pending };
+        if read.next > self.next {
+            (self.next, self.told_end) = (read.next, read.over);
+            return Poll::Ready(Ok(Progress::Events));
+        }
+        // Nothing more will come. Whoever asked for events beyond the end is still told how the query ended.
+        if !std::mem::replace(&mut self.told_end, true)
+            && let Some(last) = self.entry.final_event()
+        {
+            take(&[last]);
+            return Poll::Ready(Ok(Progress::Events));
+        }
+        Poll::Ready(Ok(Progress::End))
     }
 }

@@ -17,6 +17,14 @@ use super::{
 /// The most events a reader takes at once, so that one lock is never held for long.
 const READ_BATCH: usize = 256;
 
+/// How far a reader has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Read {
+    pub next: u64,
+    /// Whether that is the end.
+    pub over: bool,
+}
+
 /// A reader came along.
 fn make_room(room: Option<Arc<Notify>>) {
     if let Some(room) = room {
@@ -47,19 +55,20 @@ impl Entry {
     }
 
     /// The next events from `from` on; `None` while there are none yet, and then the reader is woken when there are.
-    pub(super) fn read(&self, reader: u64, from: u64, waker: &Waker) -> Option<Vec<Event>> {
+    pub(super) fn read(&self, reader: u64, from: u64, waker: &Waker, take: &mut dyn FnMut(&[Event])) -> Option<Read> {
         let mut record = self.record.lock();
         let story = record.story_mut();
-        let events = story.log.read(from, READ_BATCH);
-        if let Some(last) = events.last() {
-            story.readers.moved(reader, last.sequence + 1);
+        if let Some(last) = story.log.read(from, READ_BATCH, take) {
+            let next = last + 1;
+            story.readers.moved(reader, next);
+            let over = record.state.is_terminal() && record.story().is_some_and(|story| story.log.next() == next);
             let room = record.room();
             drop(record);
             make_room(room);
-            return Some(events);
+            return Some(Read { next, over });
         }
         if record.state.is_terminal() {
-            return Some(events);
+            return Some(Read { next: from, over: true });
         }
         record.story_mut().readers.waits(reader, waker);
         None
@@ -69,7 +78,7 @@ impl Entry {
     pub(super) fn final_event(&self) -> Option<Event> {
         let record = self.record.lock();
         let log = &record.story()?.log;
-        log.read(log.next().saturating_sub(1), 1).pop()
+        log.last().cloned()
     }
 
     pub(super) fn info(&self) -> QueryInfo {
