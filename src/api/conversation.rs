@@ -162,6 +162,11 @@ where
                 break;
             }
             match self.bell.next() {
+                // Other calls may have something to send by then, which goes out in the same write.
+                Some(FRAMES) if rung & CALLS != 0 => {
+                    rung = FRAMES;
+                    break;
+                }
                 Some(next) => rung = next,
                 None => return Poll::Pending,
             }

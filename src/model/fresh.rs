@@ -51,7 +51,7 @@ impl Maker {
     fn random<const N: usize>(&mut self) -> [u8; N] {
         if self.left < N {
             let fetched = getrandom(&mut self.random, GetRandomFlags::empty());
-            self.left = fetched.expect("every kernel that has pidfds has random bytes");
+            self.left = fetched.expect("every kernel that this runs on has random bytes");
         }
         let bytes = &mut self.random[self.left - N..self.left];
         self.left -= N;
@@ -72,7 +72,7 @@ mod tests {
     fn ids_sort_by_the_time_of_their_making_and_are_of_version_7() {
         let mut maker = Maker { millis: 0, number: 0, random: [0; FETCHED], left: 0 };
         // Many in a millisecond, and a clock that is set back in between.
-        let times = [5_000, 5_000, 4_999, 5_001].iter().flat_map(|millis| [*millis; 3_000]);
+        let times = [5_000, 5_000, 4_999, 5_001].iter().flat_map(|millis| vec![*millis; 3_000]);
         let ids: Vec<Uuid> = times.map(|millis| maker.make(millis)).collect();
         assert!(ids.is_sorted() && ids.iter().collect::<HashSet<_>>().len() == ids.len());
         assert!(ids.iter().all(|id| id.get_version_num() == 7 && id.get_variant() == uuid::Variant::RFC4122));

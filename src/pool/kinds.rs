@@ -127,8 +127,11 @@ impl Kind {
     /// Puts a changed configuration in force.
     pub(super) fn reconfigure(&self, settings: Settings) {
         self.forget_trouble();
-        self.scaling.lock().limit(settings.config.min, settings.config.max.get());
+        // Whoever holds this lock sees both, or neither.
+        let mut scaling = self.scaling.lock();
+        scaling.limit(settings.config.min, settings.config.max.get());
         *self.settings.write() = Arc::new(settings);
+        drop(scaling);
         self.removed.store(false, Relaxed);
     }
 

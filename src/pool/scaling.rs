@@ -86,7 +86,6 @@ impl Supervisor {
 
     fn kind_view(&self, kind: &Arc<Kind>, workers: &[Arc<PoolWorker>], now: Instant) -> KindView {
         let inner = &self.inner;
-        let config = kind.config();
         let demand = inner.broker.demand(&kind.name, LANES);
         let stopping = inner.lifecycle.get() == PoolLifecycle::Draining;
         let removed = kind.is_removed();
@@ -99,6 +98,7 @@ impl Supervisor {
             .collect();
         let busy = workers.iter().filter(|worker| worker.is_busy()).count();
         let mut scaling = kind.scaling.lock();
+        let config = kind.config();
         scaling.observe(demand.waiting, busy, now);
         let trouble = kind.trouble.lock();
         let mut view = KindView {

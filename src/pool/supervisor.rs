@@ -200,8 +200,8 @@ impl Supervisor {
             let _ =
                 self.inner.lifecycle.advance(PoolLifecycle::Initializing, PoolLifecycle::Ready, now, "workers started");
             let workers = self.inner.data.count();
-            info!(workers, "pool ready");
             self.inner.events.emit(None, || What::Pool { state: "ready", reason: format!("{workers} workers") });
+            info!(workers, "pool ready");
         }
     }
 

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use memchr::{memchr_iter, memchr2_iter, memrchr};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use simdutf8::basic::from_utf8;
 use thiserror::Error;
 
 use super::{error::quote, scan::is_json};
@@ -90,7 +91,7 @@ impl JsonText {
     /// [`Self::as_bytes`] is free.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.0).expect("a JSON text is valid UTF-8 from its construction on")
+        from_utf8(&self.0).expect("a JSON text is valid UTF-8 from its construction on")
     }
 
     #[must_use]

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use memchr::memchr2;
+use simdutf8::basic::from_utf8;
 
 use super::inbound::WorkerFrame;
 
@@ -51,7 +52,7 @@ pub(super) fn is_json(text: &[u8]) -> bool {
 fn plain(line: &[u8]) -> Option<&str> {
     // Without a way out, so that many bytes are looked at in one step.
     let least = line.iter().fold(u8::MAX, |least, byte| least.min(*byte));
-    if least < b' ' { None } else { str::from_utf8(line).ok() }
+    if least < b' ' { None } else { from_utf8(line).ok() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

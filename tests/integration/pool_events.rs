@@ -131,6 +131,7 @@ async fn the_pool_tells_what_is_done_to_it_until_it_stops() {
     let server = Server::start(&kind(1));
     let mut client = server.client().await;
     client.all_free(1).await;
+    server.logs("pool ready");
     let mut watcher = Watcher::of(&mut client, &[], &["pool:"]).await;
     run(&server, &["drain", "--reason", "a test"]);
     run(&server, &["resume"]);
@@ -222,6 +223,7 @@ async fn a_watcher_that_vanishes_is_forgotten() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.all_free(1).await;
+    server.logs("pool ready");
     drop(Watcher::new(&mut client).await);
     let call = r#"remuda_grpc_requests_total{code="CANCELLED",method="remuda.v1.PoolAdmin/WatchEvents"} 1"#;
     eventually_async("its call to be over, though nothing has happened", async || {
@@ -230,6 +232,7 @@ async fn a_watcher_that_vanishes_is_forgotten() {
     .await;
     // Events are numbered while someone watches.
     client.execute(query(&json!(1))).await;
+    client.all_free(1).await;
     let mut watcher = Watcher::new(&mut client).await;
     client.execute(query(&json!(2))).await;
     assert_eq!(watcher.named("worker:busy").await.sequence, 1);

@@ -142,15 +142,20 @@ impl Entry {
         let mut record = self.record.lock();
         record.check(token)?;
         let at = SystemTime::now();
-        let mut rest = std::mem::take(outputs).into_iter();
-        while let Some(output) = rest.next() {
+        record.story_mut().log.reserve(outputs.len());
+        let mut rest = Vec::new();
+        let mut all = outputs.drain(..);
+        while let Some(output) = all.next() {
             if room == Room::Respect && self.is_full(&record, output.weight()) {
-                outputs.push(output);
-                outputs.extend(rest);
+                rest.push(output);
+                rest.extend(all.by_ref());
                 break;
             }
             self.push(&mut record, output, at);
         }
+        drop(all);
+        // What is kept of `outputs` is its room for the next batch.
+        outputs.append(&mut rest);
         let readers = record.call_readers();
         drop(record);
         readers.wake();

@@ -36,6 +36,11 @@ impl Log {
         self.first + self.events.len() as u64
     }
 
+    /// So many events are about to be added.
+    pub(super) fn reserve(&mut self, events: usize) {
+        self.events.reserve(events);
+    }
+
     /// Adds an event and says how many old ones had to go for it.
     pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) -> usize {
         self.bytes += body.weight();
