@@ -22,7 +22,7 @@ use super::{
     errors,
     grpc::{self, trailers},
     proto::{ExecuteResponse, SubmitResponse, execute_response},
-    wire::{Envelope, put_event},
+    wire::{Envelope, Stamp, put_event},
 };
 
 /// With this much ready to be sent, no more is read.
@@ -47,6 +47,7 @@ struct Outgoing {
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
     out: BytesMut,
+    stamp: Stamp,
     /// Whether an event has come, and whether the final one has.
     begun: bool,
     ended: bool,
@@ -81,6 +82,7 @@ impl Events {
             ready: VecDeque::new(),
             ready_bytes: 0,
             out: BytesMut::new(),
+            stamp: Stamp::default(),
             begun: false,
             ended: false,
             ending: None,
@@ -133,7 +135,7 @@ impl Outgoing {
                     self.ending = errors::ending(outcome);
                 }
             }
-            let text = put_event(&mut self.out, self.envelope, event, LARGE);
+            let text = put_event(&mut self.out, self.envelope, event, LARGE, &mut self.stamp);
             if let Some(text) = text {
                 self.push_out();
                 self.ready_bytes += text.len();

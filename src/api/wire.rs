@@ -1,5 +1,7 @@
 //! An event as bytes on the wire, straight from the log: the text that a worker sent is not made into a message first.
 
+use std::time::SystemTime;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
     Message,
@@ -9,10 +11,7 @@ use prost_types::Timestamp;
 
 use crate::model::{Event, EventBody, Outcome};
 
-use super::{
-    convert,
-    grpc::{PREFIX_BYTES, prefix},
-};
+use super::{convert, grpc::prefix};
 
 /// The message that an event is sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,31 +45,60 @@ impl Envelope {
     }
 }
 
+/// The time of the last event as it is written: events that came together have the same.
+#[derive(Debug)]
+pub(super) struct Stamp {
+    at: SystemTime,
+    written: Head,
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        // This one is written as nothing at all.
+        Self { at: SystemTime::UNIX_EPOCH, written: Head::default() }
+    }
+}
+
+impl Stamp {
+    fn of(&mut self, at: SystemTime) -> &[u8] {
+        if self.at != at {
+            let Timestamp { seconds, nanos } = at.into();
+            let mut written = Head::default();
+            written.number(field::SECONDS, seconds.cast_unsigned());
+            written.number(field::NANOS, nanos.unsigned_abs().into());
+            *self = Self { at, written };
+        }
+        self.written.bytes()
+    }
+}
+
 /// Appends an event with all that stands before it. A text of `large` bytes or more is not appended but given back: it comes
 /// right after what is there.
-pub(super) fn put_event(out: &mut BytesMut, envelope: Envelope, event: &Event, large: usize) -> Option<Bytes> {
+pub(super) fn put_event(
+    out: &mut BytesMut,
+    envelope: Envelope,
+    event: &Event,
+    large: usize,
+    stamp: &mut Stamp,
+) -> Option<Bytes> {
     let (body, text) = match &event.body {
         EventBody::Message { content } => (field::MESSAGE, content),
         EventBody::Ended(Outcome::Complete { result }) => (field::COMPLETE, result),
         _ => {
             let event = convert::event(event.clone());
-            let mut head = Head::new(envelope, event.encoded_len());
-            out.put_slice(head.bytes());
+            out.put_slice(Head::new(envelope, event.encoded_len()).bytes());
             event.encode_raw(out);
             return None;
         }
     };
-    let at = Timestamp::from(event.at);
-    let (seconds, nanos) = (at.seconds.cast_unsigned(), u64::from(at.nanos.unsigned_abs()));
+    let at = stamp.of(event.at);
     let text_length = delimited(text.len());
-    let at_length = number(seconds) + number(nanos);
-    let length = number(event.sequence) + number(event.attempt.into()) + delimited(at_length) + delimited(text_length);
+    let length = number(event.sequence) + number(event.attempt.into()) + delimited(at.len()) + delimited(text_length);
     let mut head = Head::new(envelope, length);
     head.number(field::SEQUENCE, event.sequence);
     head.number(field::ATTEMPT, event.attempt.into());
-    head.length(field::AT, at_length);
-    head.number(field::SECONDS, seconds);
-    head.number(field::NANOS, nanos);
+    head.length(field::AT, at.len());
+    head.extend(at);
     head.length(body, text_length);
     head.length(field::TEXT, text.len());
     out.put_slice(head.bytes());
@@ -82,9 +110,16 @@ pub(super) fn put_event(out: &mut BytesMut, envelope: Envelope, event: &Event, l
 }
 
 /// What stands before a text, put together here and appended in one go: to append byte by byte is to ask for room each time.
+#[derive(Debug)]
 struct Head {
     bytes: [u8; Head::ROOM],
     length: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { bytes: [0; Self::ROOM], length: 0 }
+    }
 }
 
 impl Head {
@@ -92,14 +127,19 @@ impl Head {
     const ROOM: usize = 96;
 
     fn new(envelope: Envelope, event: usize) -> Self {
-        let mut head = Self { bytes: [0; Self::ROOM], length: PREFIX_BYTES };
-        head.bytes[..PREFIX_BYTES].copy_from_slice(&prefix(delimited(event)));
+        let mut head = Self::default();
+        head.extend(&prefix(delimited(event)));
         head.length(envelope.event(), event);
         head
     }
 
-    fn bytes(&mut self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
     }
 
     /// Zero is not sent.
@@ -200,9 +240,9 @@ mod tests {
             grpc::put(&mut expected, &execute);
             grpc::put(&mut expected, &StreamResultsResponse { event: Some(told) });
             for large in [0, 16 * 1024, usize::MAX] {
-                let mut out = BytesMut::new();
+                let (mut out, mut stamp) = (BytesMut::new(), Stamp::default());
                 for envelope in [Envelope::Execute, Envelope::Stream] {
-                    let text = put_event(&mut out, envelope, &event, large);
+                    let text = put_event(&mut out, envelope, &event, large, &mut stamp);
                     out.extend_from_slice(&text.unwrap_or_default());
                 }
                 prop_assert_eq!(&out, &expected);
