@@ -1,6 +1,6 @@
 //! The built-in demonstration worker: it echoes, streams, sleeps, fails and crashes as its payload says.
 //!
-//! It uses one thread and blocking calls instead of a runtime, so that it is ready within milliseconds and a query costs it two
+//! It uses one thread and blocking calls instead of a runtime, so that it is ready within milliseconds and a query costs it three
 //! system calls. While it runs a query it looks at what came in whenever it would wait, and between full buffers.
 
 mod inbox;

@@ -48,6 +48,8 @@ impl Inbox {
             if let Some(order) = self.take() {
                 return Some(order);
             }
+            // A read that waits is woken for nothing whenever the pool takes an answer out of the socket; a poll is not.
+            self.is_readable(None);
             self.read()?;
         }
     }
@@ -58,7 +60,7 @@ impl Inbox {
             if let Some(order) = self.take() {
                 return Heard::Order(order);
             }
-            if !self.is_readable(until) {
+            if !self.is_readable(Some(until)) {
                 return Heard::Nothing;
             }
             if self.read().is_none() {
@@ -96,11 +98,11 @@ impl Inbox {
         (length > 0).then_some(())
     }
 
-    fn is_readable(&self, until: Instant) -> bool {
+    fn is_readable(&self, until: Option<Instant>) -> bool {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             // It cannot be too long: whoever waits bounds it.
-            let left = Timespec::try_from(left).ok();
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut [PollFd::new(self.stream.get_ref(), PollFlags::IN)], left.as_ref()) {
                 Err(Errno::INTR) => {}
                 // Should it fail, reading tells why.
