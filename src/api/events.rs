@@ -15,14 +15,15 @@ use tonic::Status;
 
 use crate::{
     broker::{EventReader, Progress},
-    model::{Event, EventBody},
+    model::{Event, EventBody, Stretch},
+    protocol::ALONE,
 };
 
 use super::{
     errors,
     grpc::{self, trailers},
     proto::{ExecuteResponse, SubmitResponse, execute_response},
-    wire::{Envelope, Stamp, put_event},
+    wire::{Envelope, Stamp, put_event, put_messages},
 };
 
 /// With this much ready to be sent, no more is read.
@@ -30,8 +31,6 @@ const ENOUGH: usize = 32 * 1024;
 /// How long the beginning of an answer waits for the first event. A short query is answered in one go then, which halves what
 /// its answer costs both sides; whoever waits for a long one hears this much later that it was accepted.
 const COMPANY: Duration = Duration::from_millis(5);
-/// A text of at least this length is not copied, but sent from where it is.
-const LARGE: usize = 16 * 1024;
 
 /// Ends after the query's final event.
 pub(super) struct Events {
@@ -105,7 +104,7 @@ impl Events {
         let outgoing = &mut self.outgoing;
         while outgoing.bytes() < ENOUGH {
             let Stage::Reading(reader) = &mut self.stage else { break };
-            match reader.poll_next(context, &mut |events| outgoing.take(events)) {
+            match reader.poll_next(context, &mut |stretch| outgoing.take(stretch)) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(Progress::Events)) if !outgoing.ended => {}
                 Poll::Ready(Ok(Progress::Events | Progress::End)) => self.stage = Stage::Read,
@@ -124,23 +123,31 @@ impl Outgoing {
     }
 
     /// Takes what the cursor has come to.
-    fn take(&mut self, events: &[Event]) {
+    fn take(&mut self, stretch: Stretch<'_>) {
         self.begun = true;
-        let texts: usize = events.iter().map(|event| event.body.weight()).filter(|weight| *weight < LARGE).sum();
-        self.out.reserve(texts + events.len() * OVERHEAD);
-        for event in events {
-            if let EventBody::Ended(outcome) = &event.body {
-                self.ended = true;
-                if self.envelope == Envelope::Execute {
-                    self.ending = errors::ending(outcome);
-                }
+        match stretch {
+            Stretch::One(event) => self.take_event(event),
+            Stretch::Messages(messages, range) => {
+                self.out.reserve(messages.texts.bytes_of(&range) + range.len() * OVERHEAD);
+                put_messages(&mut self.out, self.envelope, messages, range, &mut self.stamp);
             }
-            let text = put_event(&mut self.out, self.envelope, event, LARGE, &mut self.stamp);
-            if let Some(text) = text {
-                self.push_out();
-                self.ready_bytes += text.len();
-                self.ready.push_back(text);
+        }
+    }
+
+    fn take_event(&mut self, event: &Event) {
+        if let EventBody::Ended(outcome) = &event.body {
+            self.ended = true;
+            if self.envelope == Envelope::Execute {
+                self.ending = errors::ending(outcome);
             }
+        }
+        let weight = event.body.weight();
+        self.out.reserve(if weight < ALONE { weight + OVERHEAD } else { OVERHEAD });
+        let text = put_event(&mut self.out, self.envelope, event, ALONE, &mut self.stamp);
+        if let Some(text) = text {
+            self.push_out();
+            self.ready_bytes += text.len();
+            self.ready.push_back(text);
         }
     }
 
@@ -152,7 +159,9 @@ impl Outgoing {
 
     fn next_piece(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() && !self.out.is_empty() {
-            return Some(std::mem::take(&mut self.out).freeze());
+            // What has been sent by the time that there is more leaves its room for that.
+            let out = if self.ended { std::mem::take(&mut self.out) } else { self.out.split() };
+            return Some(out.freeze());
         }
         let piece = self.ready.pop_front()?;
         self.ready_bytes -= piece.len();

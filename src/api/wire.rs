@@ -1,6 +1,6 @@
 //! An event as bytes on the wire, straight from the log: the text that a worker sent is not made into a message first.
 
-use std::time::SystemTime;
+use std::{ops::Range, time::SystemTime};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
@@ -9,7 +9,7 @@ use prost::{
 };
 use prost_types::Timestamp;
 
-use crate::model::{Event, EventBody, Outcome};
+use crate::model::{Event, EventBody, Messages, Outcome};
 
 use super::{convert, grpc::prefix};
 
@@ -92,21 +92,29 @@ pub(super) fn put_event(
         }
     };
     let at = stamp.of(event.at);
-    let text_length = delimited(text.len());
-    let length = number(event.sequence) + number(event.attempt.into()) + delimited(at.len()) + delimited(text_length);
-    let mut head = Head::new(envelope, length);
-    head.number(field::SEQUENCE, event.sequence);
-    head.number(field::ATTEMPT, event.attempt.into());
-    head.length(field::AT, at.len());
-    head.extend(at);
-    head.length(body, text_length);
-    head.length(field::TEXT, text.len());
-    out.put_slice(head.bytes());
+    out.put_slice(Head::of_text(envelope, (event.sequence, event.attempt, at), body, text.len()).bytes());
     if text.len() >= large {
         return Some(text.clone().into_bytes());
     }
     out.put_slice(text.as_bytes());
     None
+}
+
+/// Appends messages that came together, each as an event.
+pub(super) fn put_messages(
+    out: &mut BytesMut,
+    envelope: Envelope,
+    messages: &Messages,
+    range: Range<usize>,
+    stamp: &mut Stamp,
+) {
+    let at = stamp.of(messages.at);
+    for index in range {
+        let text = messages.texts.as_bytes(index);
+        let place = (messages.first + index as u64, messages.attempt, at);
+        out.put_slice(Head::of_text(envelope, place, field::MESSAGE, text.len()).bytes());
+        out.put_slice(text);
+    }
 }
 
 /// What stands before a text, put together here and appended in one go: to append byte by byte is to ask for room each time.
@@ -130,6 +138,20 @@ impl Head {
         let mut head = Self::default();
         head.extend(&prefix(delimited(event)));
         head.length(envelope.event(), event);
+        head
+    }
+
+    /// All that stands before the text of an event, given its number, its attempt and its time as it is written.
+    fn of_text(envelope: Envelope, (sequence, attempt, at): (u64, u32, &[u8]), body: u8, text: usize) -> Self {
+        let text_length = delimited(text);
+        let length = number(sequence) + number(attempt.into()) + delimited(at.len()) + delimited(text_length);
+        let mut head = Self::new(envelope, length);
+        head.number(field::SEQUENCE, sequence);
+        head.number(field::ATTEMPT, attempt.into());
+        head.length(field::AT, at.len());
+        head.extend(at);
+        head.length(body, text_length);
+        head.length(field::TEXT, text);
         head
     }
 
@@ -192,7 +214,7 @@ mod tests {
             proto::{ExecuteResponse, StreamResultsResponse, execute_response},
         },
         model::{Failure, FailureReason, RejectReason, Retrying, Rung},
-        protocol::JsonText,
+        protocol::{Gathered, Gathering, JsonText},
     };
 
     fn text() -> impl Strategy<Value = JsonText> {
@@ -229,6 +251,26 @@ mod tests {
             at,
             body,
         })
+    }
+
+    #[test]
+    fn messages_that_came_together_are_written_like_those_that_came_one_by_one() {
+        let mut gathering = Gathering::default();
+        for n in 0..300 {
+            gathering.add_checked(&format!("\"{}\"", "x".repeat(n)), 0);
+        }
+        let Some(Gathered::Several(texts)) = gathering.take() else { panic!("there are several") };
+        let at = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 12_345);
+        let messages = Messages { first: 100, attempt: 2, at, texts };
+        for envelope in [Envelope::Execute, Envelope::Stream] {
+            let (mut together, mut apart) = (BytesMut::new(), BytesMut::new());
+            let mut stamp = Stamp::default();
+            put_messages(&mut together, envelope, &messages, 3..290, &mut stamp);
+            for index in 3..290 {
+                put_event(&mut apart, envelope, &messages.event(index), usize::MAX, &mut stamp);
+            }
+            assert_eq!(together, apart);
+        }
     }
 
     proptest! {

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
-    protocol::JsonText,
+    model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, Stretch, WorkerId},
+    protocol::{JsonText, JsonTexts},
     soon::Soon,
     state::QueryState,
     trace::{Link, QueryTrace},
@@ -157,7 +157,7 @@ pub trait EventReader: Send {
     fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-        take: &mut dyn FnMut(&[Event]),
+        take: &mut dyn FnMut(Stretch<'_>),
     ) -> Poll<Result<Progress, Unavailable>>;
 }
 
@@ -173,7 +173,7 @@ impl dyn EventReader {
     /// The same as a future. An empty batch is the end.
     pub async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
         let mut all = Vec::new();
-        poll_fn(|context| self.poll_next(context, &mut |events| all.extend_from_slice(events))).await?;
+        poll_fn(|context| self.poll_next(context, &mut |stretch| stretch.append_to(&mut all))).await?;
         Ok(all)
     }
 }
@@ -281,6 +281,8 @@ pub struct Claim {
 pub enum Output {
     Session(Box<str>),
     Message(JsonText),
+    /// Several that came together.
+    Messages(JsonTexts),
 }
 
 impl Output {
@@ -290,6 +292,25 @@ impl Output {
         match self {
             Self::Session(session_id) => session_id.len(),
             Self::Message(content) => content.len(),
+            Self::Messages(texts) => texts.bytes(),
+        }
+    }
+
+    /// How many events it makes.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        match self {
+            Self::Session(_) | Self::Message(_) => 1,
+            Self::Messages(texts) => texts.len(),
+        }
+    }
+
+    /// Each of its events by itself.
+    #[must_use]
+    pub fn apart(self) -> Vec<Self> {
+        match self {
+            Self::Messages(texts) => (0..texts.len()).map(|index| Self::Message(texts.text(index))).collect(),
+            one => vec![one],
         }
     }
 }

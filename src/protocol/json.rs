@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memchr::{memchr_iter, memchr2_iter, memrchr};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -68,17 +68,10 @@ impl JsonText {
         Self(Bytes::copy_from_slice(text.as_bytes()))
     }
 
-    /// The same, into a block of memory that several texts share: many small ones take one allocation. The block lives for as
-    /// long as any of them.
-    #[must_use]
-    pub fn from_checked_in(block: &mut BytesMut, text: &str) -> Self {
-        debug_assert!(
-            serde_json::from_str::<IgnoredAny>(text).is_ok(),
-            "text must be JSON: {}",
-            quote(text.as_bytes())
-        );
-        block.extend_from_slice(text.as_bytes());
-        Self(block.split().freeze())
+    /// Takes over bytes that were checked before.
+    pub(super) fn from_checked_bytes(bytes: Bytes) -> Self {
+        debug_assert!(serde_json::from_slice::<IgnoredAny>(&bytes).is_ok(), "text must be JSON: {}", quote(&bytes));
+        Self(bytes)
     }
 
     /// Copies a text that `serde_json` has checked.

@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::BytesMut;
 use tokio::time::Instant;
 
 use crate::{
     broker::{AppendError, Lease, Output},
     model::{Failure, FailureReason, Rung, WorkerId},
-    protocol::{JsonText, WorkerFrame},
+    protocol::{ALONE, Gathered, Gathering, JsonText, WorkerFrame},
     trace::{Attempt, Try},
 };
 
@@ -23,6 +22,8 @@ pub(super) struct Running {
     pub timeout: Option<(Duration, Instant)>,
     pub attempt: Attempt,
     pub letting_go: Option<LettingGo>,
+    /// Messages that came together.
+    gathering: Gathering,
     /// What the worker has said and the log has not taken yet. While there is any, the worker is not read from.
     pub backlog: Vec<Output>,
     /// The worker's last word on it, to be acted upon once the backlog is gone.
@@ -61,6 +62,7 @@ impl Running {
             timeout: task.timeout.map(|(limit, at)| (limit, at.into())),
             attempt: task.attempt,
             letting_go: None,
+            gathering: Gathering::default(),
             backlog: Vec::new(),
             verdict: None,
         }
@@ -74,16 +76,24 @@ impl Running {
         }
     }
 
-    /// Takes a frame that belongs to this query; `block` is where its text goes.
-    pub(super) fn take(&mut self, frame: WorkerFrame<'_>, block: &mut BytesMut) {
+    /// Takes a frame that belongs to this query, out of `waiting` bytes that have come. Messages are gathered until they are
+    /// [settled](Self::settle).
+    pub(super) fn take(&mut self, frame: WorkerFrame<'_>, waiting: usize) {
         match frame {
             WorkerFrame::Session { .. } | WorkerFrame::Message { .. } if self.is_unwanted() => {}
-            WorkerFrame::Session { session_id, .. } => self.backlog.push(Output::Session(session_id.into())),
+            WorkerFrame::Session { session_id, .. } => {
+                self.settle();
+                self.backlog.push(Output::Session(session_id.into()));
+            }
+            WorkerFrame::Message { content, .. } if content.len() < ALONE => {
+                self.gathering.add_checked(content, waiting);
+            }
             WorkerFrame::Message { content, .. } => {
-                self.backlog.push(Output::Message(JsonText::from_checked_in(block, content)));
+                self.settle();
+                self.backlog.push(Output::Message(JsonText::from_checked(content)));
             }
             WorkerFrame::Complete { result, .. } => {
-                self.verdict = Some(Verdict::Complete(JsonText::from_checked_in(block, result)));
+                self.verdict = Some(Verdict::Complete(JsonText::from_checked(result)));
             }
             WorkerFrame::Error { error, code, retryable, details, .. } => {
                 self.verdict = Some(Verdict::Error(Box::new(Failure {
@@ -101,6 +111,15 @@ impl Running {
             | WorkerFrame::Heartbeat { .. }
             | WorkerFrame::HealthOk { .. }
             | WorkerFrame::ShutdownAck => {}
+        }
+    }
+
+    /// Adds the gathered messages to the backlog.
+    pub(super) fn settle(&mut self) {
+        match self.gathering.take() {
+            Some(Gathered::One(content)) => self.backlog.push(Output::Message(content)),
+            Some(Gathered::Several(texts)) => self.backlog.push(Output::Messages(texts)),
+            None => {}
         }
     }
 

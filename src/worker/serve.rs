@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Level, enabled, trace, warn};
 
@@ -229,10 +228,17 @@ impl Driver {
 
     /// Reads frames up to the one that ends the running query, or all there are. True if there were any.
     fn gather(&mut self) -> Result<bool, ProtocolError> {
+        let gathered = self.gather_frames();
+        if let Some(running) = &mut self.running {
+            running.settle();
+        }
+        gathered
+    }
+
+    fn gather_frames(&mut self) -> Result<bool, ProtocolError> {
         let traced = enabled!(Level::TRACE).then(|| self.span());
         let connection = self.connection.as_mut().expect("a worker in service is connected");
-        // What they say takes one allocation for all lines that have come together.
-        let mut block = BytesMut::with_capacity(connection.waiting());
+        let waiting = connection.waiting();
         let mut any = false;
         while let Some(line) = connection.next_line()? {
             any = true;
@@ -255,7 +261,7 @@ impl Driver {
                     {
                         self.worker.metrics.first_message(begun.elapsed());
                     }
-                    running.take(frame, &mut block);
+                    running.take(frame, waiting);
                 }
                 _ => self.worker.metrics.stale_frame(),
             }

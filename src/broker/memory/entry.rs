@@ -142,18 +142,20 @@ impl Entry {
         let mut record = self.record.lock();
         record.check(token)?;
         let at = SystemTime::now();
-        record.story_mut().log.reserve(outputs.len());
         let mut rest = Vec::new();
-        let mut all = outputs.drain(..);
-        while let Some(output) = all.next() {
-            if room == Room::Respect && self.is_full(&record, output.weight()) {
-                rest.push(output);
-                rest.extend(all.by_ref());
-                break;
+        for output in outputs.drain(..) {
+            if rest.is_empty() && (room == Room::Ignore || self.has_room(&record, &output)) {
+                self.push(&mut record, output, at);
+                continue;
             }
-            self.push(&mut record, output, at);
+            for output in output.apart() {
+                if rest.is_empty() && !self.is_full(&record, output.weight()) {
+                    self.push(&mut record, output, at);
+                } else {
+                    rest.push(output);
+                }
+            }
         }
-        drop(all);
         // What is kept of `outputs` is its room for the next batch.
         outputs.append(&mut rest);
         let readers = record.call_readers();
@@ -282,6 +284,12 @@ impl Entry {
         waits
     }
 
+    /// Whether nothing at all is pushed out by this.
+    fn has_room(&self, record: &Record, output: &Output) -> bool {
+        let limits = self.fixed.tally.log;
+        record.story().is_some_and(|story| story.log.has_room(output.events(), output.weight(), limits))
+    }
+
     /// Whether an event of this weight would push out what someone has not read yet.
     fn is_full(&self, record: &Record, weight: usize) -> bool {
         let Some(story) = record.story() else { return false };
@@ -290,21 +298,27 @@ impl Entry {
     }
 
     fn push(&self, record: &mut Record, output: Output, at: SystemTime) {
-        let body = match output {
-            Output::Session(session_id) => EventBody::Session { session_id },
-            Output::Message(content) => {
-                if record.state == QueryState::Processing {
-                    self.step(record, QueryState::Streaming);
-                }
-                EventBody::Message { content }
+        if record.state == QueryState::Processing && !matches!(output, Output::Session(_)) {
+            self.step(record, QueryState::Streaming);
+        }
+        match output {
+            Output::Session(session_id) => self.add(record, at, EventBody::Session { session_id }),
+            Output::Message(content) => self.add(record, at, EventBody::Message { content }),
+            Output::Messages(texts) => {
+                let story = record.story_mut();
+                let dropped = story.log.push_messages(story.tries.attempt, at, texts, self.fixed.tally.log);
+                self.count_dropped(dropped);
             }
-        };
-        self.add(record, at, body);
+        }
     }
 
     fn add(&self, record: &mut Record, at: SystemTime, body: EventBody) {
         let story = record.story_mut();
         let dropped = story.log.push(story.tries.attempt, at, body, self.fixed.tally.log);
+        self.count_dropped(dropped);
+    }
+
+    fn count_dropped(&self, dropped: usize) {
         if dropped > 0 {
             self.fixed.tally.metrics.dropped(dropped);
         }

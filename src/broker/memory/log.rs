@@ -1,8 +1,11 @@
 //! The event log of one query: append-only, numbered, bounded by dropping its oldest entries.
 
-use std::{collections::VecDeque, time::SystemTime};
+use std::{collections::VecDeque, ops::Range, time::SystemTime};
 
-use crate::model::{Event, EventBody};
+use crate::{
+    model::{Event, EventBody, Messages, Stretch},
+    protocol::JsonTexts,
+};
 
 /// A read stops after this many bytes, so that a slow reader does not hold on to a whole log.
 const READ_BYTES: usize = 32 * 1024;
@@ -16,10 +19,19 @@ pub(super) struct LogLimits {
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    events: VecDeque<Event>,
-    /// Sequence number of the first kept event.
+    kept: VecDeque<Kept>,
+    /// Sequence number of the first kept event, which may stand in the midst of messages that came together.
     first: u64,
+    /// Sequence number of the next event.
+    next: u64,
     bytes: usize,
+}
+
+/// What was added at once.
+#[derive(Debug)]
+enum Kept {
+    One(Event),
+    Several(Box<Messages>),
 }
 
 impl Log {
@@ -33,19 +45,27 @@ impl Log {
     }
 
     pub(super) fn next(&self) -> u64 {
-        self.first + self.events.len() as u64
+        self.next
     }
 
-    /// So many events are about to be added.
-    pub(super) fn reserve(&mut self, events: usize) {
-        self.events.reserve(events);
+    fn count(&self) -> usize {
+        usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
     }
 
     /// Adds an event and says how many old ones had to go for it.
     pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) -> usize {
         self.bytes += body.weight();
-        let sequence = self.next();
-        self.events.push_back(Event { sequence, attempt, at, body });
+        self.kept.push_back(Kept::One(Event { sequence: self.next, attempt, at, body }));
+        self.next += 1;
+        self.trim(limits)
+    }
+
+    /// The same with messages that came together.
+    pub(super) fn push_messages(&mut self, attempt: u32, at: SystemTime, texts: JsonTexts, limits: LogLimits) -> usize {
+        self.bytes += texts.bytes();
+        let count = texts.len() as u64;
+        self.kept.push_back(Kept::Several(Box::new(Messages { first: self.next, attempt, at, texts })));
+        self.next += count;
         self.trim(limits)
     }
 
@@ -55,16 +75,23 @@ impl Log {
         self.push(attempt, at, body, LogLimits { events: usize::MAX, bytes: usize::MAX });
     }
 
+    /// Whether so many events of this weight together push none out.
+    pub(super) fn has_room(&self, events: usize, weight: usize, limits: LogLimits) -> bool {
+        self.count() + events <= limits.events && self.bytes + weight <= limits.bytes
+    }
+
     /// The first sequence number that would still be kept if an event of this weight were added.
     pub(super) fn first_after(&self, weight: usize, limits: LogLimits) -> u64 {
-        let (mut count, mut bytes, mut first) = (self.events.len() + 1, self.bytes + weight, self.first);
-        for event in &self.events {
-            if count <= limits.events && bytes <= limits.bytes {
-                break;
+        let (mut count, mut bytes, mut first) = (self.count() + 1, self.bytes + weight, self.first);
+        for kept in &self.kept {
+            for index in kept.index(first)..kept.len() {
+                if count <= limits.events && bytes <= limits.bytes {
+                    return first;
+                }
+                count -= 1;
+                bytes -= kept.weight(index);
+                first += 1;
             }
-            count -= 1;
-            bytes -= event.body.weight();
-            first += 1;
         }
         first
     }
@@ -72,10 +99,12 @@ impl Log {
     /// Drops the oldest events beyond the limits. The newest one stays, whatever its size.
     fn trim(&mut self, limits: LogLimits) -> usize {
         let before = self.first;
-        while self.events.len() > 1 && (self.events.len() > limits.events || self.bytes > limits.bytes) {
-            if let Some(dropped) = self.events.pop_front() {
-                self.bytes -= dropped.body.weight();
-                self.first += 1;
+        while self.count() > 1 && (self.count() > limits.events || self.bytes > limits.bytes) {
+            let Some(oldest) = self.kept.front() else { break };
+            self.bytes -= oldest.weight(oldest.index(self.first));
+            self.first += 1;
+            if oldest.end() == self.first {
+                self.kept.pop_front();
             }
         }
         usize::try_from(self.first - before).unwrap_or(usize::MAX)
@@ -83,60 +112,137 @@ impl Log {
 
     /// Hands over the kept events from `from` on, at most `max` of them, headed by a gap where some were dropped. Gives the
     /// number of the last of them, if there is any.
-    pub(super) fn read(&self, from: u64, max: usize, take: &mut dyn FnMut(&[Event])) -> Option<u64> {
+    pub(super) fn read(&self, from: u64, max: usize, take: &mut dyn FnMut(Stretch<'_>)) -> Option<u64> {
         let mut last = None;
         if from < self.first {
-            let oldest = self.events.front()?;
+            let (attempt, at) = self.kept.front()?.origin();
             let body = EventBody::Gap { first: from, last: self.first - 1 };
-            take(&[Event { sequence: self.first - 1, attempt: oldest.attempt, at: oldest.at, body }]);
+            take(Stretch::One(&Event { sequence: self.first - 1, attempt, at, body }));
             last = Some(self.first - 1);
         }
-        let begin = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        let count = self.readable(begin, max);
-        if count == 0 {
-            return last;
-        }
-        let (front, back) = self.events.as_slices();
-        let end = begin + count;
-        let in_front = &front[begin.min(front.len())..end.min(front.len())];
-        let in_back = &back[begin.saturating_sub(front.len())..end.saturating_sub(front.len())];
-        for events in [in_front, in_back] {
-            if let Some(event) = events.last() {
-                last = Some(event.sequence);
-                take(events);
+        let mut next = from.max(self.first);
+        let (mut count, mut bytes) = (0, 0);
+        for kept in self.kept.range(self.kept.partition_point(|kept| kept.end() <= next)..) {
+            let begin = kept.index(next);
+            let mut end = begin;
+            while end < kept.len() && count < max && bytes < READ_BYTES {
+                bytes += kept.weight(end);
+                count += 1;
+                end += 1;
             }
+            if begin == end {
+                break;
+            }
+            take(kept.stretch(begin..end));
+            next += (end - begin) as u64;
+            last = Some(next - 1);
         }
         last
     }
 
-    /// How many events from the one at `begin` on are read at once.
-    fn readable(&self, begin: usize, max: usize) -> usize {
-        if begin >= self.events.len() {
-            return 0;
+    /// The event that was added last, if it came alone, as the final one does.
+    pub(super) fn last(&self) -> Option<&Event> {
+        match self.kept.back()? {
+            Kept::One(event) => Some(event),
+            Kept::Several(_) => None,
         }
-        let mut bytes = 0;
-        let small_enough = |event: &&Event| {
-            let fits = bytes < READ_BYTES;
-            bytes += event.body.weight();
-            fits
-        };
-        self.events.range(begin..).take(max).take_while(small_enough).count()
+    }
+}
+
+impl Kept {
+    fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Several(messages) => messages.texts.len(),
+        }
     }
 
-    /// The event that was added last.
-    pub(super) fn last(&self) -> Option<&Event> {
-        self.events.back()
+    fn first(&self) -> u64 {
+        match self {
+            Self::One(event) => event.sequence,
+            Self::Several(messages) => messages.first,
+        }
+    }
+
+    /// The sequence number after its last.
+    fn end(&self) -> u64 {
+        self.first() + self.len() as u64
+    }
+
+    /// Where the event with this sequence number stands in it, or the first if that came before.
+    fn index(&self, sequence: u64) -> usize {
+        usize::try_from(sequence.saturating_sub(self.first())).unwrap_or(usize::MAX)
+    }
+
+    fn weight(&self, index: usize) -> usize {
+        match self {
+            Self::One(event) => event.body.weight(),
+            Self::Several(messages) => messages.texts.bytes_of(&(index..index + 1)),
+        }
+    }
+
+    fn origin(&self) -> (u32, SystemTime) {
+        match self {
+            Self::One(event) => (event.attempt, event.at),
+            Self::Several(messages) => (messages.attempt, messages.at),
+        }
+    }
+
+    fn stretch(&self, range: Range<usize>) -> Stretch<'_> {
+        match self {
+            Self::One(event) => Stretch::One(event),
+            Self::Several(messages) => Stretch::Messages(messages, range),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::JsonText;
+    use crate::protocol::{Gathered, Gathering, JsonText};
+    use proptest::prelude::*;
+
+    /// A message of so many bytes.
+    fn of_length(length: usize) -> String {
+        "7".repeat(length)
+    }
+
+    fn push_lengths(log: &mut Log, lengths: &[usize], limits: LogLimits) -> usize {
+        let mut gathering = Gathering::default();
+        for length in lengths {
+            gathering.add_checked(&of_length(*length), 0);
+        }
+        match gathering.take() {
+            Some(Gathered::Several(texts)) => log.push_messages(1, SystemTime::UNIX_EPOCH, texts, limits),
+            Some(Gathered::One(content)) => log.push(1, SystemTime::UNIX_EPOCH, EventBody::Message { content }, limits),
+            None => 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn messages_that_came_together_are_kept_like_those_that_came_one_by_one(
+            batches in prop::collection::vec(prop::collection::vec(prop_oneof![1..9_usize, 1..20_000_usize], 0..9), 0..9),
+            limits in (1..30_usize, 1..60_000_usize).prop_map(|(events, bytes)| LogLimits { events, bytes }),
+            (from, max, weight) in (0..70_u64, 1..40_usize, 0..30_000_usize),
+        ) {
+            let (mut together, mut apart, mut dropped) = (Log::default(), Log::default(), (0, 0));
+            for lengths in batches {
+                dropped.0 += push_lengths(&mut together, &lengths, limits);
+                dropped.1 += lengths.iter().map(|length| push_lengths(&mut apart, &[*length], limits)).sum::<usize>();
+            }
+            prop_assert_eq!(dropped.0, dropped.1);
+            prop_assert_eq!(together.bytes(), apart.bytes());
+            prop_assert_eq!((together.first(), together.next()), (apart.first(), apart.next()));
+            prop_assert_eq!(together.first_after(weight, limits), apart.first_after(weight, limits));
+            prop_assert_eq!(read(&together, from, max), read(&apart, from, max));
+            prop_assert_eq!(together.has_room(3, weight, limits), apart.has_room(3, weight, limits));
+        }
+    }
 
     fn read(log: &Log, from: u64, max: usize) -> Vec<Event> {
         let mut all = Vec::new();
-        let last = log.read(from, max, &mut |events| all.extend_from_slice(events));
+        let last = log.read(from, max, &mut |stretch| stretch.append_to(&mut all));
         assert_eq!(last, all.last().map(|event| event.sequence));
         all
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     broker::{EventReader, Progress, Unavailable},
-    model::Event,
+    model::Stretch,
 };
 
 use super::{entry::Entry, store::Store};
@@ -42,7 +42,7 @@ impl EventReader for MemoryReader {
     fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-        take: &mut dyn FnMut(&[Event]),
+        take: &mut dyn FnMut(Stretch<'_>),
     ) -> Poll<Result<Progress, Unavailable>> {
         let Some(read) = self.entry.read(self.number, self.next, context.waker(), take) else { return Poll::Pending };
         if read.next > self.next {
@@ -53,7 +53,7 @@ impl EventReader for MemoryReader {
         if !std::mem::replace(&mut self.told_end, true)
             && let Some(last) = self.entry.final_event()
         {
-            take(&[last]);
+            take(Stretch::One(&last));
             return Poll::Ready(Ok(Progress::Events));
         }
         Poll::Ready(Ok(Progress::End))

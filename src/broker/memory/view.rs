@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::{
     broker::{DeadLetter, QueryInfo},
-    model::{Event, QueryId},
+    model::{Event, QueryId, Stretch},
 };
 
 use super::{
@@ -55,7 +55,13 @@ impl Entry {
     }
 
     /// The next events from `from` on; `None` while there are none yet, and then the reader is woken when there are.
-    pub(super) fn read(&self, reader: u64, from: u64, waker: &Waker, take: &mut dyn FnMut(&[Event])) -> Option<Read> {
+    pub(super) fn read(
+        &self,
+        reader: u64,
+        from: u64,
+        waker: &Waker,
+        take: &mut dyn FnMut(Stretch<'_>),
+    ) -> Option<Read> {
         let mut record = self.record.lock();
         let story = record.story_mut();
         if let Some(last) = story.log.read(from, READ_BATCH, take) {
