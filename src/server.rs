@@ -182,7 +182,7 @@ async fn finish(mut task: JoinHandle<()>, deadline: Instant) {
     }
 }
 
-fn limits(config: &Config) -> MemoryLimits {
+pub(crate) fn limits(config: &Config) -> MemoryLimits {
     let bytes = |size| usize::try_from(size).unwrap_or(usize::MAX);
     MemoryLimits {
         max_queries: config.queue.max_queries.get(),

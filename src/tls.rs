@@ -21,7 +21,7 @@ use tokio_rustls::{
         RootCertStore, ServerConfig,
         crypto::{CryptoProvider, ring},
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-        server::WebPkiClientVerifier,
+        server::{NoServerSessionStorage, WebPkiClientVerifier},
     },
     server::TlsStream,
 };
@@ -218,6 +218,7 @@ fn configure(
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Unusable(error.to_string()))?;
+    let asks_for_certificates = authorities.is_some();
     let builder = match authorities {
         None => builder.with_no_client_auth(),
         Some(authorities) => {
@@ -236,6 +237,11 @@ fn configure(
         Inside::Http2 => b"h2".to_vec(),
         Inside::Http1 => b"http/1.1".to_vec(),
     }];
+    if asks_for_certificates {
+        // Who resumes a session does not show its certificate again, which may have expired since.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Arc::new(config))
 }
 

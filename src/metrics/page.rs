@@ -14,7 +14,8 @@ const INTRODUCTION: &str = "\
 Generated from the table in `src/metrics/table.rs`; do not edit. To write it anew: `UPDATE_METRICS=1 cargo test the_metrics_page`.
 
 They are served at `/metrics` on the address of `server.http`, in Prometheus's text format. Every series stands at zero from the start
-(a kind's from when it is configured), so `rate` and alerts work before the first event. Durations are in seconds, sizes in bytes.
+(a kind's from when it is configured), so `rate` and alerts work before the first event. Durations are in seconds, sizes in bytes;
+a `count` is of what the name says, and a `state` is a number that stands for something.
 
 ## What to watch
 
@@ -34,11 +35,11 @@ They are served at `/metrics` on the address of `server.http`, in Prometheus's t
 #[must_use]
 pub fn page(methods: &[String]) -> String {
     let mut page = INTRODUCTION.to_owned();
-    page += "\n## All metrics\n\n| name | type | labels | what it tells |\n|---|---|---|---|\n";
+    page += "\n## All metrics\n\n| name | type | unit | labels | what it tells |\n|---|---|---|---|---|\n";
     for metric in TABLE {
         let labels: Vec<String> = metric.labels.iter().map(|label| described(*label)).collect();
-        let (name, shape, help) = (metric.name, metric.shape.name(), metric.help);
-        let _ = writeln!(page, "| `{name}` | {shape} | {} | {help} |", labels.join("; "));
+        let (name, shape, unit, help) = (metric.name, metric.shape.name(), metric.unit.name(), metric.help);
+        let _ = writeln!(page, "| `{name}` | {shape} | {unit} | {} | {help} |", labels.join("; "));
     }
     page += &bounds(methods.len());
     page
@@ -107,7 +108,10 @@ fn with(metric: &Definition, types: &[&str]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api, metrics::Metrics};
+    use crate::{
+        api,
+        metrics::{Metrics, table::Unit},
+    };
 
     #[test]
     fn every_series_is_there_from_the_start_and_the_formula_counts_them() {
@@ -130,7 +134,13 @@ mod tests {
             let name = metric.name;
             assert!(name.starts_with("remuda_") || name.starts_with("process_"), "{name}");
             assert_eq!(metric.shape.name() == "counter", name.ends_with("_total"), "{name}");
-            assert!(metric.shape != Shape::Histogram || name.ends_with("_seconds"), "{name}");
+            assert!(metric.shape != Shape::Histogram || metric.unit == Unit::Seconds, "{name}");
+            // The unit of a measure stands at the end of its name, but for `_total`.
+            let measured = name.trim_end_matches("_total");
+            for (unit, ending) in [(Unit::Seconds, "_seconds"), (Unit::Bytes, "_bytes")] {
+                assert_eq!(metric.unit == unit, measured.ends_with(ending), "{name} is of {:?}", metric.unit);
+            }
+            assert!(metric.unit != Unit::State || metric.shape == Shape::Gauge, "{name}");
             assert!(metric.help.ends_with('.'), "{name}");
             assert_eq!(TABLE.iter().filter(|other| other.name == name).count(), 1, "{name}");
         }

@@ -98,7 +98,7 @@ struct Inner {
     deaths: Mutex<VecDeque<Portrait>>,
     /// Running queries that the server's stop ended.
     cut_short: AtomicUsize,
-    watchdog: Arc<Watchdog>,
+    watchdog: Watchdog,
     started: Instant,
 }
 
@@ -206,7 +206,7 @@ impl Inner {
             nudge: Notify::new(),
             deaths: Mutex::default(),
             cut_short: AtomicUsize::new(0),
-            watchdog: Arc::new(Watchdog::new(Instant::now())),
+            watchdog: Watchdog::new(Instant::now()),
             started: Instant::now(),
         };
         inner.know_types(&parts.config);

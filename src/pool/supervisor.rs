@@ -25,7 +25,6 @@ use super::{
     drain::Drained,
     kinds::{Kind, Settings, key_lane},
     memory::MemoryReservation,
-    watchdog::Guarded,
 };
 
 /// How often things are looked at that nobody announces: idle workers, waits that are over.
@@ -95,7 +94,6 @@ impl Supervisor {
     pub async fn run(mut self, stop: StopSignals) -> Drained {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let _guarded = Guarded(self.inner.watchdog.clone());
         self.resize();
         loop {
             let event = tokio::select! {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every quick check of what Remuda is deployed with; installs its tools into target/deploy/.
 #
-#     tests/deploy/run.sh [BINARY]     # with a remuda, the configurations are checked by it too
+#     tests/deploy/run.sh [BINARY]     # with a remuda, it checks the configurations too, and serves with them
 #
 # Those that run things are apart: image.sh, prometheus.sh, and reproducible.sh, which is slow.
 set -euo pipefail
@@ -92,8 +92,7 @@ fi
 
 if [ -n "$binary" ]; then
     say "configurations"
-    for file in deploy/container.toml deploy/kubernetes/base/remuda.toml deploy/kubernetes/overlays/*/remuda.toml; do
-        "$binary" config check "$file"
-    done
+    "$binary" config check deploy/container.toml
+    python3 tests/deploy/configurations.py "$binary" "$target/rendered"
 fi
 say "the deployment is sound"

@@ -104,6 +104,39 @@ fn files_stay_short_and_say_what_they_are_for() {
     }
 }
 
+/// The functions of a file with how many lines each has, as rustfmt lays them out: the end is a brace as far in as the beginning.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let begin = line.trim_start();
+        let Some((before, name)) = begin.split_once("fn ") else { continue };
+        let is_modifier = |word: &str| word.starts_with("pub") || ["const", "async", "unsafe"].contains(&word);
+        // Most signatures end on their first line; a declaration or a function of one line has no end to look for.
+        let head = lines[at..].iter().find(|line| line.ends_with(['{', ';', '}'])).expect("a signature ends");
+        if !before.replace("in ", "").split_whitespace().all(is_modifier) || !head.ends_with('{') {
+            continue;
+        }
+        let end = format!("{}}}", &line[..line.len() - begin.len()]);
+        let length = lines[at..].iter().position(|line| *line == end).expect("a function ends") + 1;
+        found.push((name, length));
+    }
+    found
+}
+
+#[test]
+fn functions_stay_short() {
+    let mut count = 0;
+    for file in ["src", "tests", "benches"].into_iter().flat_map(rust_files) {
+        let text = fs::read_to_string(&file).unwrap();
+        for (name, lines) in functions(&text) {
+            assert!(lines <= 70, "{} has {lines} lines: {name}", relative(&file));
+            count += 1;
+        }
+    }
+    assert!(count > 1_000, "it sees {count} functions only");
+}
+
 #[test]
 fn unsafe_stands_in_one_module_only() {
     only_in(&["unsafe "], |name| name == "src/system.rs");

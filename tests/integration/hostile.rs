@@ -54,7 +54,7 @@ impl Victim {
 
     /// The same again and again, until it is enough.
     pub(super) async fn serves_others_until(&mut self, during: &str, mut enough: impl FnMut(&Self) -> bool) {
-        let mut slowest: f64 = 0.0;
+        let mut slowest = self.slowed_down().await;
         while !enough(self) {
             slowest = slowest.max(self.slowed_down().await);
         }

@@ -191,6 +191,10 @@ async fn run_until_refused(server: &str, started: Arc<Semaphore>) -> Tally {
 async fn under_the_load_of_64_clients_no_accepted_query_is_lost() {
     let mut server = server("drain_pause = \"200ms\"\nmax_workers = 8", "min = 8\nmax = 8");
     server.until_ready("k", 8);
+    // As long as this one runs the server is there, to tell everyone itself.
+    let (client, gate) = (server.client().await, Gate::closed());
+    let last = client.begin(gate.query());
+    server.until_busy("k", 1);
     let started = Arc::new(Semaphore::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..64 {
@@ -200,10 +204,12 @@ async fn under_the_load_of_64_clients_no_accepted_query_is_lost() {
     let _busy = timeout(DEADLINE, started.acquire_many(640)).await.expect("the load is under way").unwrap();
     server.signal(Signal::SIGTERM);
     let tallies = timeout(DEADLINE, clients.join_all()).await.expect("every client is told in time");
+    gate.open();
+    assert!(matches!(last.await.unwrap().last(), TestEvent::Complete(_)));
     assert_eq!(server.wait().code(), Some(0), "nothing was lost");
     for tally in &tallies {
         let [(code, message)] = &tally.refused[..] else { panic!("{tally:?}") };
-        assert_eq!(*code, Code::Unavailable, "{message}");
+        assert_eq!((*code, &**message), (Code::Unavailable, "the server is draining and takes no more queries"));
     }
     let completed: usize = tallies.iter().map(|tally| tally.completed).sum();
     assert!(completed >= 640, "{completed}");

@@ -67,7 +67,7 @@ async fn rapid_resets_end_the_connection_and_nobody_else_notices() {
 /// Calls that have been looked at may all be stopped at once, even by someone who has never had an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_stops_a_thousand_calls_at_once_is_served_on() {
-    let victim = Victim::start("", "").await;
+    let mut victim = Victim::start("", "").await;
     let mut stream = raw::connect(&victim.server.grpc, &[]);
     let (call, calls) = (raw::call(EXECUTE), (1..2_000).step_by(2));
     let opened: Vec<u8> = calls.clone().flat_map(|id| raw::frame(HEADERS, END_HEADERS, id, &call)).collect();
@@ -75,6 +75,7 @@ async fn who_stops_a_thousand_calls_at_once_is_served_on() {
     stream.write_all(&[opened, raw::frame(PING, 0, 0, &[0; 8])].concat()).unwrap();
     let frames = || std::iter::from_fn(|| raw::next_frame(&stream));
     assert!(frames().any(|frame| frame.kind == PING), "they have been looked at");
+    victim.serves_others("with a thousand calls that have not begun").await;
     (&stream).write_all(&stopped).unwrap();
     let health = raw::frame(HEADERS, END_HEADERS, 2_001, &raw::call("/remuda.v1.WorkerPool/Health"));
     (&stream).write_all(&[health, raw::frame(DATA, END_STREAM, 2_001, &[0; 5])].concat()).unwrap();
@@ -108,14 +109,15 @@ async fn calls_that_break_the_rules_end_the_connection() {
         let stream = stream.try_clone().unwrap();
         move || raw::farewell(&stream)
     });
-    let broken = (1..100_000_u32).step_by(2);
-    let taken = broken
-        .take_while(|id| stream.write_all(&raw::frame(HEADERS, END_HEADERS | END_STREAM, *id, &call)).is_ok())
-        .count();
+    let calling = thread::spawn(move || {
+        let call = |id| raw::frame(HEADERS, END_HEADERS | END_STREAM, id, &call);
+        (1..100_000_u32).step_by(2).take_while(|id| stream.write_all(&call(*id)).is_ok()).count()
+    });
+    victim.serves_others_until("while calls break the rules", |_| calling.is_finished()).await;
+    let taken = calling.join().unwrap();
     assert!((1_000..40_000).contains(&taken), "{taken} calls");
     let code = answers.join().unwrap();
     assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
-    victim.serves_others("after calls that break the rules").await;
     victim.recovers("calls that break the rules").await;
 }
 
@@ -137,19 +139,20 @@ fn request(headers: HeaderMap) -> Request<()> {
 async fn a_message_of_a_gibibyte_is_refused_when_it_is_announced() {
     let mut victim = Victim::start("", "").await;
     let mut client = h2(&victim.server.grpc).await;
-    for _ in 0..100 {
-        let (response, mut body) = client.send_request(request(HeaderMap::new()), false).unwrap();
-        let mut announced = vec![0];
-        announced.extend((1_u32 << 30).to_be_bytes());
-        announced.extend([b'x'; 1_000]);
-        body.send_data(announced.into(), false).unwrap();
-        let response = timeout(DEADLINE, response).await.expect("an answer comes in time").unwrap();
-        let status = response.headers().get("grpc-status").expect("a status").to_str().unwrap().to_owned();
-        let message = response.headers().get("grpc-message").expect("a message").to_str().unwrap().to_owned();
-        assert_eq!(status, "11", "OUT_OF_RANGE: {message}");
-    }
+    let announcing = tokio::spawn(async move {
+        for _ in 0..100 {
+            let (response, mut body) = client.send_request(request(HeaderMap::new()), false).unwrap();
+            let announced = [&[0], &(1_u32 << 30).to_be_bytes()[..], &[b'x'; 1_000]].concat();
+            body.send_data(announced.into(), false).unwrap();
+            let response = timeout(DEADLINE, response).await.expect("an answer comes in time").unwrap();
+            let [status, message] =
+                ["grpc-status", "grpc-message"].map(|name| response.headers()[name].to_str().unwrap().to_owned());
+            assert_eq!(status, "11", "OUT_OF_RANGE: {message}");
+        }
+    });
+    victim.serves_others_until("while 100 gibibytes are announced", |_| announcing.is_finished()).await;
+    announcing.await.unwrap();
     assert!(victim.grown() < super::KEPT, "{} bytes", victim.grown());
-    victim.serves_others("after 100 announced gibibytes").await;
     victim.recovers("100 announced gibibytes").await;
 }
 
@@ -170,11 +173,10 @@ async fn send_a_mebibyte_of_metadata(address: String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mebibyte_of_metadata_is_refused() {
     let mut victim = Victim::start("", "").await;
-    let mut calls: JoinSet<()> = (0..20).map(|_| send_a_mebibyte_of_metadata(victim.server.grpc.clone())).collect();
-    while let Some(refused) = calls.join_next().await {
-        refused.unwrap();
-    }
-    victim.serves_others("after metadata of 1 MiB").await;
+    let calls: JoinSet<()> = (0..20).map(|_| send_a_mebibyte_of_metadata(victim.server.grpc.clone())).collect();
+    let refused = tokio::spawn(calls.join_all());
+    victim.serves_others_until("while metadata of 1 MiB is sent", |_| refused.is_finished()).await;
+    refused.await.unwrap();
     victim.recovers("metadata of 1 MiB").await;
 }
 

@@ -7,13 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+
 use super::{
-    Victim,
+    KEPT, Victim, normal, open_descriptors,
     raw::{self, DATA, END_HEADERS, HEADERS},
-    tell,
+    resident, tell,
 };
 use crate::{
-    harness::{DEADLINE, Server, eventually, fake_kind},
+    harness::{Client, DEADLINE, Server, eventually, fake_kind},
     security::authority::Authority,
 };
 
@@ -69,20 +71,36 @@ async fn slow_greetings_and_slow_heads_are_dropped() {
     victim.recovers("slow greetings and heads").await;
 }
 
+async fn client_with_tls(server: &Server, authority: &Authority) -> Client {
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem())).domain_name("localhost");
+    let endpoint = Channel::from_shared(format!("https://{}", server.grpc)).unwrap().tls_config(tls).unwrap();
+    Client::over(endpoint.connect_timeout(DEADLINE).connect().await.unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_handshakes_are_dropped() {
     let dir = tempfile::tempdir().unwrap();
-    let (cert, key) = Authority::new().issue("localhost").write(dir.path(), "server");
+    let authority = Authority::new();
+    let (cert, key) = authority.issue("localhost").write(dir.path(), "server");
     let doors = "listen = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"";
     let files = format!("tls_cert = \"{}\"\ntls_key = \"{}\"", cert.display(), key.display());
-    let server = Server::start(&format!("[server]\n{doors}\n{files}\n{}", fake_kind("k", &[], "min = 0")));
+    let server = Server::start(&format!("[server]\n{doors}\n{files}\n{}", fake_kind("k", &[], "min = 1")));
+    let mut client = client_with_tls(&server, &authority).await;
+    client.execute(normal()).await.result();
+    let (memory, descriptors) = (resident(server.pid()), open_descriptors(server.pid()));
     // The beginning of a record that promises a hello of 16 KiB.
     let hello = [&[22, 3, 1, 64, 0][..], &[1; 64]].concat();
     for door in [&server.grpc, &server.http] {
         let slow = (0..16).map(|_| dribble(TcpStream::connect(door).unwrap(), hello.clone()));
         let silent = (0..16).map(|_| dribble(TcpStream::connect(door).unwrap(), Vec::from([22])));
-        wait_for("TLS handshakes", slow.chain(silent).collect());
+        let all = slow.chain(silent).collect();
+        client.execute(normal()).await.result();
+        client_with_tls(&server, &authority).await.execute(normal()).await.result();
+        wait_for("TLS handshakes", all);
     }
+    eventually("descriptors to be closed", || (open_descriptors(server.pid()) < descriptors + 16).then_some(()));
+    eventually("memory to be given back", || (resident(server.pid()) < memory + KEPT).then_some(()));
+    drop(client);
     assert_eq!(server.stop_cleanly().code(), Some(0));
 }
 

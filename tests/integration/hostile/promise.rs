@@ -116,8 +116,9 @@ impl Victim {
 async fn while_connections_are_opened_and_left_open() {
     let _alone = ALONE.lock().await;
     let mut victim = Victim::start(&format!("max_connections = {PLACES}"), "").await;
-    let leave_open = |attack: &Attack| {
-        let _left: Vec<_> = (0..many()).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
+    let count = many();
+    let leave_open = move |attack: &Attack| {
+        let _left: Vec<_> = (0..count).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
         attack.lasts();
     };
     victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;

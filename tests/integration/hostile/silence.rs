@@ -24,7 +24,7 @@ fn watch(victim: &Victim) -> TcpStream {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_whose_client_answers_no_ping_is_dropped_and_others_last() {
     let limits = "keepalive_interval = \"500ms\"\nkeepalive_timeout = \"1s\"";
-    let victim = Victim::start(limits, "").await;
+    let mut victim = Victim::start(limits, "").await;
     let (gone, mut alive) = (watch(&victim), watch(&victim));
     let begun = Instant::now();
     // It is sent everything, and reads it, but says nothing.
@@ -32,18 +32,21 @@ async fn a_stream_whose_client_answers_no_ping_is_dropped_and_others_last() {
         while raw::next_frame(&gone).is_some() {}
         begun.elapsed()
     });
-    let mut pings = 0;
-    while begun.elapsed() < Duration::from_secs(4) {
-        let frame = raw::next_frame(&alive).expect("who answers is kept");
-        if frame.kind == PING && frame.flags & ACK == 0 {
-            alive.write_all(&raw::frame(PING, ACK, 0, &frame.payload)).unwrap();
-            pings += 1;
+    let answering = std::thread::spawn(move || {
+        let mut pings = 0;
+        while begun.elapsed() < Duration::from_secs(4) {
+            let frame = raw::next_frame(&alive).expect("who answers is kept");
+            if frame.kind == PING && frame.flags & ACK == 0 {
+                alive.write_all(&raw::frame(PING, ACK, 0, &frame.payload)).unwrap();
+                pings += 1;
+            }
         }
-    }
-    let lasted = ended.join().unwrap();
+        pings
+    });
+    victim.serves_others("with streams whose clients have gone").await;
+    let (lasted, pings) = (ended.join().unwrap(), answering.join().unwrap());
     tell(&format!("no answer to a ping: dropped after {lasted:?}; answers to {pings} pings: not dropped"));
     assert!((Duration::from_secs(1)..Duration::from_secs(4)).contains(&lasted), "{lasted:?}");
     assert!(pings > 2, "{pings}");
-    drop(alive);
     victim.recovers("streams whose clients had gone").await;
 }

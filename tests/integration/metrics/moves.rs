@@ -34,12 +34,16 @@ async fn streaming(client: &Client, query: Query) -> String {
 const QUICK: &str = "min = 1\nmax = 1\nmemory = \"20MiB\"\nmemory_limit = \"1GiB\"\ncancel_grace = \"100ms\"\n\
     term_grace = \"100ms\"\ntypes = [\"known\"]\nrestart_backoff = \"1ms\"";
 
-#[tokio::test]
-async fn what_workers_and_queries_do() {
+fn start() -> Server {
     let retry = "[retry]\nbackoff = \"1ms\"\n[recovery.types.known]\nstrategy = \"retry\"\n";
     let pool = "[pool]\nmemory_budget = \"100MiB\"\nmax_workers = 7\n[queue]\nmax_queries = 55\n";
-    let server = Server::start(&format!("{pool}{retry}{}", fake_kind("k", &[], QUICK)));
-    let mut client = server.client().await;
+    Server::start(&format!("{pool}{retry}{}", fake_kind("k", &[], QUICK)))
+}
+
+#[tokio::test]
+async fn what_a_start_does() {
+    let server = start();
+    let _client = server.client().await;
     become_so(
         &server,
         &[
@@ -71,7 +75,12 @@ async fn what_workers_and_queries_do() {
             ("process_start_time_seconds", -1.0),
         ],
     );
+}
 
+#[tokio::test]
+async fn what_workers_and_queries_do() {
+    let server = start();
+    let mut client = server.client().await;
     client.execute(query(&json!(1))).await;
     client.execute(Query { kind: "k".into(), r#type: "made up".into(), ..steps(&json!([{"complete": 1}])) }).await;
     let flaky = json!([{"until_attempt": [1, [{"error": {"error": "later", "retryable": true}}]]}, {"complete": 1}]);

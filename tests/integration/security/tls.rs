@@ -1,8 +1,18 @@
 //! TLS: who does not speak it, or cannot show what is asked for, is refused; certificates are renewed without a restart.
 
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
 
 use nix::sys::signal::Signal;
+use tokio_rustls::rustls::{
+    self, ClientConfig, ClientConnection, HandshakeKind, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
 use tonic::{
     Code,
     transport::{Certificate, Channel, ClientTlsConfig},
@@ -12,7 +22,7 @@ use super::{
     authority::{Authority, Identity},
     call,
 };
-use crate::harness::{Server, eventually, fake_kind, remuda, told};
+use crate::harness::{DEADLINE, Server, eventually, fake_kind, remuda, told};
 
 pub(super) struct Setup {
     pub server: Server,
@@ -112,6 +122,36 @@ async fn a_new_certificate_is_used_without_a_restart() {
         setup.server.log().iter().any(|line| line.contains("certificates in force stay in force")).then_some(())
     });
     assert_eq!(setup.try_with(&successor, None).await, Ok(Code::Ok), "what was in force is still in force");
+}
+
+/// Connects as a client that resumes its sessions where it can, hears something, and tells how they shook hands.
+fn shake_hands(server: &Server, config: &Arc<ClientConfig>) -> HandshakeKind {
+    let mut socket = TcpStream::connect(&server.grpc).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut connection = ClientConnection::new(config.clone(), "localhost".try_into().unwrap()).unwrap();
+    let mut stream = rustls::Stream::new(&mut connection, &mut socket);
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    connection.handshake_kind().unwrap()
+}
+
+#[test]
+fn a_client_certificate_is_asked_for_at_every_handshake() {
+    for (asked_for, again) in [(false, HandshakeKind::Resumed), (true, HandshakeKind::Full)] {
+        let setup = start(asked_for);
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(setup.authority.pem().as_bytes()).unwrap()).unwrap();
+        let mine = setup.authority.issue("client");
+        let cert = CertificateDer::from_pem_slice(mine.cert.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(mine.key.as_bytes()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let client = client.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let mut client = client.with_client_auth_cert(vec![cert], key).unwrap();
+        client.alpn_protocols = vec![b"h2".to_vec()];
+        let client = Arc::new(client);
+        assert_eq!(shake_hands(&setup.server, &client), HandshakeKind::Full);
+        assert_eq!(shake_hands(&setup.server, &client), again, "certificates are asked for: {asked_for}");
+    }
 }
 
 #[test]

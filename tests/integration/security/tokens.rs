@@ -1,10 +1,12 @@
 //! Tokens: without one nothing goes, with one what its roles say, on every method there is.
 
+use remuda::api::proto::{DrainPoolRequest, WatchEventsRequest, pool_admin_client::PoolAdminClient};
 use serde_json::json;
-use tonic::{Code, transport::Channel};
+use tokio::time::timeout;
+use tonic::{Code, Request, transport::Channel};
 
 use super::{HTTP_PATHS, all_methods, call, is_refusal};
-use crate::harness::{Server, eventually, fake_kind, remuda, told};
+use crate::harness::{DEADLINE, Server, eventually, fake_kind, remuda, told};
 
 const SUBMIT: &str = "submit-0123456789";
 const READ: &str = "read-0123456789abc";
@@ -113,4 +115,33 @@ async fn a_changed_token_file_holds_without_a_restart_and_a_broken_one_changes_n
     assert_eq!(call(&channel, "/remuda.v1.WorkerPool/Health", Some(READ)).await, Code::Unauthenticated);
     assert_eq!(call(&channel, "/remuda.v1.WorkerPool/Health", Some("another-0123456789")).await, Code::Ok);
     assert!(!server.log().iter().any(|line| line.contains("0123456789")), "a token is in the log");
+}
+
+fn with_token<T>(token: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn a_token_that_was_removed_opens_nothing_more_and_what_it_opened_goes_on() {
+    let (server, dir) = protected("");
+    let channel = channel(&server).await;
+    let mut admin = PoolAdminClient::new(channel.clone());
+    let watch = with_token(READ, WatchEventsRequest::default());
+    let mut opened = admin.watch_events(watch).await.unwrap().into_inner();
+    std::fs::write(dir.path().join("tokens"), format!("ops admin {ADMIN}\n")).unwrap();
+    server.signal(nix::sys::signal::Signal::SIGHUP);
+    eventually("the token to be gone", || {
+        server.log().iter().any(|line| line.contains("tokens reloaded")).then_some(())
+    });
+    let again = admin.watch_events(with_token(READ, WatchEventsRequest::default())).await;
+    assert_eq!(again.unwrap_err().code(), Code::Unauthenticated, "the same connection, the next call");
+    admin.drain_pool(with_token(ADMIN, DrainPoolRequest::default())).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|name| name != "pool:drained") {
+        let told =
+            timeout(DEADLINE, opened.message()).await.unwrap_or_else(|_| panic!("the stream is silent: {seen:?}"));
+        seen.push(told.unwrap().expect("the stream goes on").event.unwrap().name);
+    }
 }
