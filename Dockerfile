@@ -53,7 +53,7 @@ COPY deploy/container.toml /etc/remuda/remuda.toml
 COPY --from=build /src/target/release/remuda /usr/local/bin/remuda
 
 # The root file system may be read-only: the server writes nowhere but below /tmp (or pool.socket_dir), which wants a
-# tmpfs then. Give a stop more time than drain_timeout, cancel_grace and term_grace together: docker stop --time 60.
+# tmpfs then. Give a stop more time than drain_pause, drain_timeout, cancel_grace and term_grace together: docker stop --time 60.
 ENV REMUDA_CONFIG=/etc/remuda/remuda.toml
 USER 10001:10001
 WORKDIR /tmp
