@@ -107,7 +107,7 @@ keys! { GENERAL:
          cancel_grace and term_grace later. Give whatever stops this server longer than the four together \
          (on Kubernetes terminationGracePeriodSeconds, which is 30 unless set).";
     SOCKET_DIR: Pool.socket_dir = Unset(r#""/run/remuda""#), Restart,
-        "Where the private directory with the workers' sockets is made; a relative path is taken \
+        "Where the directory with the workers' sockets and private directories is made; a relative path is taken \
          from this file's directory. At most 60 bytes, because a socket's whole path has room for \
          108. The system's temporary directory unless set.";
 
