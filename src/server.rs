@@ -31,14 +31,19 @@ use crate::{
     thrift,
 };
 
-/// How long clients may take to fetch the ends of their streams once every query has ended, and all else that is left.
+/// How long clients may take to fetch the ends of their streams once every query has ended, and all else that is left. Less
+/// if the stop is to be over earlier, but never less than the second.
 const LINGER: Duration = Duration::from_secs(2);
+const SHORTEST_LINGER: Duration = Duration::from_millis(250);
+
+/// What is kept of a stop's time for the last spans and lines of the log.
+const LAST_MOMENTS: Duration = Duration::from_millis(100);
 
 /// Connections that wait to be accepted. With the usual 128 a burst makes the kernel turn some away for a second.
 const BACKLOG: u32 = 4_096;
 
 /// Signals this close together are one.
-const SAME_SIGNAL: Duration = Duration::from_secs(1);
+const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Why the server could not start or go on.
 #[derive(Debug, Error)]
@@ -165,7 +170,8 @@ impl Server {
             () = &mut grpc => unreachable!("it serves until it is told to close"),
         };
         close.cancel();
-        let deadline = Instant::now() + LINGER;
+        let now = Instant::now();
+        let deadline = (now + LINGER).min(drained.end - LAST_MOMENTS).max(now + SHORTEST_LINGER);
         // A client that never fetches the end of its stream is not waited for: dropping the server closes it.
         let _ = timeout_at(deadline, &mut grpc).await;
         drop(grpc);

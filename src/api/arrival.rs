@@ -12,11 +12,10 @@ use bytes::Bytes;
 use h2::RecvStream;
 use http::request::Parts;
 use http_body::{Body, Frame};
-use humantime::format_duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-use super::grpc::PREFIX_BYTES;
+use super::{errors, grpc::PREFIX_BYTES};
 
 /// Calls to this service are conversations: their requests come as the client thinks of them.
 const CONVERSATIONS: &str = "/grpc.reflection.";
@@ -73,6 +72,10 @@ impl Arriving {
         Self { stream, limit, due: Instant::now() + limit, messages, timer: None }
     }
 
+    pub(super) fn is_conversation(&self) -> bool {
+        self.messages.is_some()
+    }
+
     /// What has come, and what it says after its last byte.
     fn poll_stream(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         if let Some(data) = ready!(self.stream.poll_data(context)) {
@@ -108,8 +111,7 @@ impl Body for Arriving {
         }
         let due = self.due;
         ready!(self.timer.get_or_insert_with(|| Box::pin(sleep_until(due))).as_mut().poll(context));
-        let text = format!("the request was not there within {} (server.request_timeout)", format_duration(self.limit));
-        Poll::Ready(Some(Err(Status::deadline_exceeded(text))))
+        Poll::Ready(Some(Err(errors::too_slow(self.limit))))
     }
 
     fn is_end_stream(&self) -> bool {

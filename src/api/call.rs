@@ -12,8 +12,9 @@ use std::{
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use h2::{RecvStream, server::SendResponse};
-use http::{HeaderMap, Request, Response};
-use tonic::{Code, body::Body, service::Routes};
+use http::{HeaderMap, Request, Response, request::Parts};
+use http_body_util::Full;
+use tonic::{Code, Status, body::Body, service::Routes};
 use tower::Service;
 use tracing::{Instrument, debug};
 
@@ -27,7 +28,7 @@ use super::{
     access::Access,
     answer::{Answer, send},
     arrival::Arriving,
-    grpc,
+    errors, grpc,
     worker_pool::WorkerPoolService,
 };
 
@@ -105,9 +106,27 @@ impl Api {
             let answered = self.worker_pool.call(method, &parts, body).await;
             return answered.unwrap_or_else(grpc::refusal);
         }
-        let answering = self.others.clone().call(Request::from_parts(parts, Body::new(body)));
-        let Ok(response) = Box::pin(answering).await;
-        response.map(Answer::Other)
+        Box::pin(self.pass_on(parts, body)).await.unwrap_or_else(grpc::refusal)
+    }
+
+    /// Has tonic answer. It gets only requests that are whole, so that it has nothing to find wrong but the message itself.
+    async fn pass_on(&self, parts: Parts, body: Arriving) -> Result<Response<Answer>, Status> {
+        if !self.methods.knows(&parts) {
+            return Err(errors::unknown_method(parts.uri.path()));
+        }
+        let body = if body.is_conversation() {
+            Body::new(body)
+        } else {
+            Body::new(Full::new(grpc::receive(&parts, body, self.worker_pool.max_message_bytes).await?))
+        };
+        let Ok(response) = self.others.clone().call(Request::from_parts(parts, body)).await;
+        match Status::from_header_map(response.headers()) {
+            // What our own services say has details.
+            Some(status) if status.code() == Code::Internal && status.details().is_empty() => {
+                Err(errors::undecodable(status.message()))
+            }
+            _ => Ok(response.map(Answer::Other)),
+        }
     }
 }
 
@@ -116,6 +135,10 @@ impl Methods {
     pub(super) fn new(metrics: &Metrics, methods: &[String]) -> Self {
         let (known, other) = metrics.methods(methods);
         Self { known: known.into_iter().map(|method| (method.method.clone(), method)).collect(), other }
+    }
+
+    fn knows(&self, head: &Parts) -> bool {
+        self.known.contains_key(head.uri.path().trim_start_matches('/'))
     }
 
     fn begin<A>(&self, request: &Request<A>, guest: Arc<Guest>) -> Call {

@@ -16,6 +16,8 @@ const DOMAIN: &str = "remuda";
 const MAX_STATUS_MESSAGE: usize = 600;
 /// Mistakes in a configuration are in the status only. This much still fits, encoded twice as it is.
 const MAX_MISTAKES: usize = 2_000;
+/// What is quoted of a client's own words.
+const MAX_QUOTED: usize = 128;
 /// A guess at when a full queue has room again, or a kind a worker.
 const RETRY_WHEN_FULL: Duration = Duration::from_secs(1);
 /// What a person has closed is not open again in a moment.
@@ -55,6 +57,45 @@ pub(super) fn too_large(length: usize, limit: usize) -> Status {
          reference to where it is"
     );
     status(Code::OutOfRange, &message, info("MESSAGE_TOO_LARGE", [("limit", limit.to_string())]))
+}
+
+/// A request from which no message can be read.
+pub(super) fn malformed(message: &str) -> Status {
+    plain(Code::InvalidArgument, message, "MALFORMED_REQUEST")
+}
+
+/// A request that is not the message which its method takes. `why` is the decoder's word.
+pub(super) fn undecodable(why: &str) -> Status {
+    malformed(&format!(
+        "the request is not what its method takes: {why}; send what the server's reflection says, or proto/remuda/v1"
+    ))
+}
+
+/// A message that says it is compressed where nothing says how. gRPC asks for this code.
+pub(super) fn wrongly_compressed() -> Status {
+    let message =
+        "the message is marked as compressed (Compressed-Flag), and no compression was named; send it as it is";
+    plain(Code::Internal, message, "BAD_COMPRESSED_FLAG")
+}
+
+pub(super) fn unknown_compression(encoding: &str) -> Status {
+    let message = format!("{encoding:?} is not a known compression; send messages as they are (identity)");
+    let details = info("UNSUPPORTED_COMPRESSION", [("encoding", cut(encoding, MAX_QUOTED))]);
+    let mut status = status(Code::Unimplemented, &message, details);
+    status.metadata_mut().insert("grpc-accept-encoding", "identity".parse().expect("it is plain ASCII"));
+    status
+}
+
+pub(super) fn unknown_method(path: &str) -> Status {
+    let message = format!("there is no method {path:?}; the server's reflection lists those there are");
+    status(Code::Unimplemented, &message, info("METHOD_NOT_FOUND", [("method", cut(path, MAX_QUOTED))]))
+}
+
+/// A request that has not arrived in the time it has for that.
+pub(super) fn too_slow(limit: Duration) -> Status {
+    let limit = humantime::format_duration(limit);
+    let message = format!("the request was not there within {limit} (server.request_timeout); send it sooner");
+    status(Code::DeadlineExceeded, &message, info("REQUEST_TIMEOUT", [("limit", limit.to_string())]))
 }
 
 pub(super) fn refused(error: &RequestError) -> Status {
@@ -210,7 +251,7 @@ fn failed(failure: &Failure) -> Status {
         facts.extend([("attempt", attempt.to_string()), ("max_attempts", allowed.to_string())]);
     }
     if let Some(worker_code) = &failure.code {
-        facts.push(("worker_code", cut(worker_code, 128)));
+        facts.push(("worker_code", cut(worker_code, MAX_QUOTED)));
     }
     status(code, &failure.message, info(reason, facts))
 }

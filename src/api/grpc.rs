@@ -30,24 +30,27 @@ pub(super) async fn read<M: Message + Default>(
     body: Arriving,
     limit: usize,
 ) -> Result<M, Status> {
+    let mut bytes = receive(parts, body, limit).await?;
+    bytes.advance(PREFIX_BYTES);
+    M::decode(bytes).map_err(|error| errors::undecodable(&error.to_string()))
+}
+
+/// Waits for the one message of a request, of at most `limit` bytes, and gives it with its prefix.
+pub(super) async fn receive(parts: &request::Parts, body: Arriving, limit: usize) -> Result<Bytes, Status> {
     check_encoding(&parts.headers)?;
-    let bytes = whole(body, limit).await?;
-    M::decode(bytes).map_err(|error| Status::internal(format!("the request is not what its method takes: {error}")))
+    whole(body, limit).await
 }
 
 fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get(&ENCODING) {
         Some(encoding) if encoding != "identity" => {
-            let text = format!("{encoding:?} is not a known compression; send messages as they are (identity)");
-            let mut status = Status::unimplemented(text);
-            status.metadata_mut().insert("grpc-accept-encoding", "identity".parse().expect("it is plain ASCII"));
-            Err(status)
+            Err(errors::unknown_compression(&String::from_utf8_lossy(encoding.as_bytes())))
         }
         _ => Ok(()),
     }
 }
 
-/// The bytes of the one message that a body holds. Nearly always they come in one piece, which is not copied.
+/// The bytes of the one message that a body holds, and its prefix. Nearly always they come in one piece, which is not copied.
 async fn whole(mut body: Arriving, limit: usize) -> Result<Bytes, Status> {
     let mut pieces = Pieces::default();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -93,11 +96,17 @@ impl Pieces {
         if length > limit {
             return Err(errors::too_large(length, limit));
         }
-        if self.so_far()[0] != 0 {
-            return Err(Status::internal("the message is marked as compressed, and no compression was named"));
+        match self.so_far()[0] {
+            0 => {}
+            1 => return Err(errors::wrongly_compressed()),
+            flag => {
+                return Err(errors::malformed(&format!("the message begins with {flag}, which is no flag; send 0")));
+            }
         }
         if self.so_far().len() > PREFIX_BYTES + length {
-            return Err(Status::internal("there is more than one message in the request, or more than it says"));
+            let more =
+                "there is more in the request than the one message that its method takes; send each in its own call";
+            return Err(errors::malformed(more));
         }
         Ok(())
     }
@@ -105,11 +114,16 @@ impl Pieces {
     fn message(self) -> Result<Bytes, Status> {
         match self.length() {
             Some(length) if self.so_far().len() == PREFIX_BYTES + length => {}
-            _ => return Err(Status::internal("the request ended before its message did")),
+            _ if self.so_far().is_empty() => {
+                return Err(errors::malformed("there is no message in the request; send one, if only an empty one"));
+            }
+            _ => {
+                return Err(errors::malformed(
+                    "the request ended before its message did; send all that its prefix says",
+                ));
+            }
         }
-        let mut bytes = if self.first.is_empty() { self.joined.freeze() } else { self.first };
-        bytes.advance(PREFIX_BYTES);
-        Ok(bytes)
+        Ok(if self.first.is_empty() { self.joined.freeze() } else { self.first })
     }
 }
 

@@ -9,12 +9,14 @@ use std::{
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_server::Health,
 };
 
 use crate::pool::Pool;
+
+use super::errors;
 
 /// How soon a watcher learns of a change.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
@@ -72,7 +74,8 @@ impl Health for HealthService {
         let service = request.into_inner().service;
         let status = status(&self.pool, &service).ok_or_else(|| {
             let kinds = self.pool.kind_names().join(", ");
-            Status::not_found(format!("there is no service {service:?}; ask for \"\" or a kind: {kinds}"))
+            let message = format!("there is no service {service:?}; ask for \"\" or a kind: {kinds}");
+            errors::plain(Code::NotFound, &message, "SERVICE_NOT_FOUND")
         })?;
         Ok(Response::new(response(status)))
     }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use tokio::runtime::{self, Runtime};
+use tokio::{
+    runtime::{self, Runtime},
+    time::Instant,
+};
 use tracing::info;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
@@ -25,12 +28,12 @@ use super::{
 use crate::{
     api::client::DEFAULT_ENDPOINT,
     config::{Config, Overrides, ServerConfig},
-    pool::Reloader,
+    pool::{Drained, Reloader},
     server::{Addresses, Server},
     trace::Export,
 };
 
-/// What sending the last spans, and then a thread that still blocks, may take when the server has ended.
+/// What sending the last spans, and then a thread that still blocks, may take when the server has ended, if the stop's time allows it.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -45,14 +48,19 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::system)?;
     let export = start_export(&config.server, &runtime)?;
     let ended = runtime.block_on(run(config, reloader, &origin, format));
+    let left = || match &ended {
+        Ok(drained) => drained.end.saturating_duration_since(Instant::now()).min(LAST_WAIT),
+        Err(_) => LAST_WAIT,
+    };
     if let Some(export) = export {
-        export.stop(LAST_WAIT);
+        export.stop(left());
     }
-    runtime.shutdown_timeout(LAST_WAIT);
-    ended.map(ExitCode::from)
+    runtime.shutdown_timeout(left());
+    let exit = if ended?.nothing_was_lost() { Exit::Done } else { Exit::Failed };
+    Ok(exit.into())
 }
 
-async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Exit, Failure> {
+async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Drained, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
     let doors = Doors::of(&config.server);
     let own = own_binary().map_err(Failure::system)?;
@@ -65,8 +73,7 @@ async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: L
             info!(config = origin, kinds = kinds.join(", "), next = greeting.next(), "configuration loaded");
         }
     }
-    let drained = server.run().await.map_err(Failure::system)?;
-    Ok(if drained.nothing_was_lost() { Exit::Done } else { Exit::Failed })
+    server.run().await.map_err(Failure::system)
 }
 
 /// Our own binary, which can be started again even after its file was replaced or removed. It is opened and not only named: a process

@@ -86,7 +86,7 @@ pub(super) fn read(mut section: SectionReader<'_>, name: &str, input: &Input<'_>
         scale_up_step: section.read(&keys::SCALE_UP_STEP, positive(MOST_THINGS)).value,
         scale_down_after: section.read(&keys::SCALE_DOWN_AFTER, duration(SOME_DURATION)).value,
         scale_down_step: section.read(&keys::SCALE_DOWN_STEP, positive(MOST_THINGS)).value,
-        dir: section.read_optional(&keys::DIR, |node| confinement::work_dir(input, node)).value,
+        dir: section.read(&keys::DIR, |node| confinement::work_dir(input, node)).value,
         env: section.read_strings(&keys::ENV, variable_name, argument),
         pass_env: values(section.read_list(&keys::PASS_ENV, passed_name).value),
         user: section.read_optional(&keys::USER, user).value,

@@ -182,8 +182,7 @@ pub struct KindConfig {
     pub scale_up_step: NonZeroUsize,
     pub scale_down_after: Duration,
     pub scale_down_step: NonZeroUsize,
-    /// `None` for the server's own working directory.
-    pub dir: Option<WorkDir>,
+    pub dir: WorkDir,
     pub env: BTreeMap<String, String>,
     pub pass_env: Vec<String>,
     pub user: Option<String>,

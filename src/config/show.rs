@@ -182,7 +182,7 @@ pub(super) fn written_kind(config: &KindConfig) -> Vec<Entry> {
         set(&keys::CAPABILITIES, strings(&config.capabilities)),
         set(&keys::MIN, count(config.min)),
         set(&keys::MAX, count(config.max)),
-        (&keys::DIR, config.dir.as_ref().map(work_dir)),
+        set(&keys::DIR, work_dir(&config.dir)),
         set(&keys::ENV, toml::Value::Table(env).to_string()),
         set(&keys::PASS_ENV, strings(&config.pass_env)),
         (&keys::USER, config.user.as_deref().map(string)),

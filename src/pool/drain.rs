@@ -1,32 +1,33 @@
 //! The end of the pool: let accepted queries finish, then stop every worker, all within a known time.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant as StdInstant},
 };
 
 use tokio::time::{Instant, Interval, timeout_at};
 use tracing::{info, warn};
 
-use crate::{
-    events::What,
-    model::DeathCause,
-    state::PoolLifecycle,
-    worker::{PoolWorker, StopMode},
-};
+use crate::{events::What, model::DeathCause, state::PoolLifecycle, worker::StopMode};
 
 use super::{
     Inner, Supervisor,
     supervisor::{Event, StopSignals},
 };
 
-/// What reaping and writing certificates may take beyond the ladder itself.
-/// A process that the kernel holds in a system call is given up after 5 s.
-const SLACK: Duration = Duration::from_secs(6);
+/// What is kept of a stop's time for what follows the last SIGKILL, but never more than a quarter of it. A second signal leaves
+/// this much.
+const RESERVE: Duration = Duration::from_secs(1);
 
-/// What the stop cost.
+/// What reaping and writing certificates may take after SIGKILL, last words included. A process that the kernel does not
+/// give up by then is left behind.
+const REAP: Duration = Duration::from_millis(600);
+
+/// What the stop cost, and when it is to be over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
+    /// Nothing is waited for any longer than this.
+    pub end: Instant,
     /// Queries that waited and were rejected.
     pub rejected: usize,
     /// Queries that ran and were cut short.
@@ -48,20 +49,31 @@ impl Supervisor {
         let running = self.inner.data.busy_count();
         info!(running, timeout = ?limit, "draining");
         self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
-        let patience = Instant::now() + limit;
+        let begun = Instant::now();
+        let whole = limit + self.inner.longest_ladder();
+        let end = begun + whole;
         // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
-        while self.inner.has_work() && self.go_on(&stop, &mut tick, patience).await {}
+        while self.inner.has_work() && self.go_on(&stop, &mut tick, begun + limit).await {}
         let rejected = self.inner.broker.close().await;
-        self.stop_workers(&stop, &mut tick).await;
+        let killed = self.stop_workers(&stop, &mut tick, end - RESERVE.min(whole / 4)).await;
+        let hurried = killed.or_else(|| stop.now.is_cancelled().then(Instant::now));
+        let end = hurried.map_or(end, |at| end.min(at + RESERVE));
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
         self.inner.events.emit(None, || What::Pool { state: "shut_down", reason: "all workers stopped".to_owned() });
-        let drained = Drained { rejected, cut_short: self.inner.cut_short.load(Relaxed) };
+        let drained = Drained { end, rejected, cut_short: self.inner.cut_short.load(Relaxed) };
         if drained.nothing_was_lost() {
             info!("stopped; nothing was lost");
         } else {
             warn!(rejected, cut_short = drained.cut_short, "stopped before all queries had ended");
         }
+        self.clear_up(end).await;
         drained
+    }
+
+    /// Removes the directory with what workers have left in it. What takes longer is left to the next server.
+    async fn clear_up(self, end: Instant) {
+        let removal = tokio::task::spawn_blocking(move || drop(self));
+        let _ = timeout_at(end, removal).await;
     }
 
     /// Says that queries should go elsewhere, and serves on until those who send them have had time to hear of it.
@@ -88,16 +100,14 @@ impl Supervisor {
         true
     }
 
-    async fn stop_workers(&mut self, stop: &StopSignals, tick: &mut Interval) {
-        let ladder = |worker: Arc<PoolWorker>| worker.kind.cancel_grace + worker.kind.term_grace;
-        let longest = self.inner.data.snapshot().into_iter().map(ladder).max().unwrap_or_default();
-        let deadline = Instant::now() + longest + SLACK;
+    /// Stops them all by the ladder. What is left at `kill`, or at a second signal, is killed; gives the time of that.
+    async fn stop_workers(&mut self, stop: &StopSignals, tick: &mut Interval, kill: Instant) -> Option<Instant> {
         self.inner.request_stop_of_all(StopMode::Now);
-        let mut in_haste = false;
+        let mut killed = None;
         while !self.drivers.is_empty() {
             let ended = tokio::select! {
-                () = stop.now.cancelled(), if !in_haste => {
-                    in_haste = true;
+                () = in_haste(stop, kill), if killed.is_none() => {
+                    killed = Some(Instant::now());
                     self.inner.request_stop_of_all(StopMode::Kill);
                     continue;
                 }
@@ -105,7 +115,7 @@ impl Supervisor {
                     self.inner.watchdog.passed(StdInstant::now());
                     continue;
                 }
-                ended = timeout_at(deadline, self.drivers.join_next_with_id()) => ended,
+                ended = timeout_at(killed.unwrap_or(kill) + REAP, self.drivers.join_next_with_id()) => ended,
             };
             match ended {
                 Ok(Some(ended)) => self.handle(Event::Ended(ended)).await,
@@ -119,10 +129,23 @@ impl Supervisor {
                 }
             }
         }
+        killed
     }
 }
 
+/// Resolves when there is no more time for politeness.
+async fn in_haste(stop: &StopSignals, kill: Instant) {
+    let _ = timeout_at(kill, stop.now.cancelled()).await;
+}
+
 impl Inner {
+    /// The most that any worker may take from the first word to SIGKILL, one that has the settings of before a reload included.
+    fn longest_ladder(&self) -> Duration {
+        let workers = self.data.snapshot().into_iter().map(|worker| worker.kind.clone());
+        let kinds = self.kinds.configured().into_iter().map(|kind| kind.config());
+        workers.chain(kinds).map(|kind| kind.cancel_grace + kind.term_grace).max().unwrap_or_default()
+    }
+
     /// Whether an accepted query has not ended yet.
     fn has_work(&self) -> bool {
         self.broker.unfinished() > 0

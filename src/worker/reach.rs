@@ -56,7 +56,7 @@ pub fn reach(launcher: &Path, kind: &KindConfig, files: &[&Path]) -> io::Result<
 /// absence would be a reason not to launch.
 fn plan(kind: &KindConfig) -> LaunchPlan {
     let directory = match &kind.dir {
-        Some(WorkDir::At(path)) if path.is_dir() => Some(path.display().to_string()),
+        WorkDir::At(path) if path.is_dir() => Some(path.display().to_string()),
         _ => None,
     };
     let there = |list: &Option<Vec<String>>| {

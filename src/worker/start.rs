@@ -1,6 +1,10 @@
 //! From nothing to `ready`: spawn, connection and handshake, each raced against exit, a deadline and a stop.
 
-use std::{io, os::unix::net::UnixStream as StdUnixStream};
+use std::{
+    io,
+    os::unix::net::UnixStream as StdUnixStream,
+    path::{self, Path},
+};
 
 use tokio::{
     net::UnixStream,
@@ -70,19 +74,18 @@ impl Driver {
                 (Door::Stdio(ours), Some(theirs))
             }
         };
-        let directory = match &kind.dir {
-            None => None,
-            Some(WorkDir::At(path)) => Some(path.display().to_string()),
-            Some(WorkDir::Private) => Some(self.make_private(owner, &mut environment)?),
+        let (directory, command) = match &kind.dir {
+            WorkDir::At(path) => (path.display().to_string(), kind.command.clone()),
+            WorkDir::Private => (self.make_private(owner, &mut environment)?, seen_from_here(&kind.command)),
         };
         let plan = LaunchPlan {
             parent: rustix::process::getpid().as_raw_pid(),
-            directory,
+            directory: Some(directory),
             private: self.private.is_some(),
             user: kind.user.clone(),
             group: kind.group.clone(),
             confinement: kind.confinement.clone(),
-            command: kind.command.clone(),
+            command,
         };
         let (process, pipes) = self.surroundings.spawner.spawn(Start { plan, environment, stdio }).await?;
         self.worker.set_pid(process.pid());
@@ -203,6 +206,18 @@ impl Driver {
             other => Err(ProtocolError::NotReady { frame_type: other.frame_type() }),
         }
     }
+}
+
+/// The command with absolute paths of the files that it names, for a worker that runs elsewhere. A bare word is left alone: it
+/// may well be no path, whatever lies around here.
+fn seen_from_here(command: &[String]) -> Vec<String> {
+    let absolute = |(index, word): (usize, &String)| {
+        let looks_like_a_path = word.contains('/') || (index > 0 && word.contains('.'));
+        let found = looks_like_a_path && Path::new(word).is_file();
+        let path = found.then(|| path::absolute(word).ok()?.into_os_string().into_string().ok()).flatten();
+        path.unwrap_or_else(|| word.clone())
+    };
+    command.iter().enumerate().map(absolute).collect()
 }
 
 fn setup_failed(error: &io::Error) -> End {

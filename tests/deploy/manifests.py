@@ -20,8 +20,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 # The oldest version that the manifests are for, and a recent one.
 VERSIONS = ("1.30", "1.34")
 OPERATOR = "monitoring.coreos.com/v1"
-# What the server may take beyond its ladder to reap workers and to end streams.
-SLACK = 10
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 BYTES = {"Mi": 2**20, "Gi": 2**30, "MiB": 2**20, "GiB": 2**30}
 
@@ -84,7 +82,7 @@ def check_together(where, documents):
     pause = seconds(config["pool"]["drain_pause"])
     expect(pause >= 5, f"{where}: drain_pause is {pause:.0f} s, too short for the proxies to hear that the pod stops")
     needed = pause + seconds(config["pool"]["drain_timeout"])
-    needed += longest("cancel_grace", "2s") + longest("term_grace", "5s") + SLACK
+    needed += longest("cancel_grace", "2s") + longest("term_grace", "5s")
     grace = spec["terminationGracePeriodSeconds"]
     expect(grace > needed, f"{where}: terminationGracePeriodSeconds is {grace}, a stop may take {needed:.0f}")
     limit, budget = size(container["resources"]["limits"]["memory"]), size(config["pool"]["memory_budget"])

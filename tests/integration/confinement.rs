@@ -1,6 +1,7 @@
 //! Workers are kept in their place: limits, privileges, groups, directories and Landlock.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
@@ -8,6 +9,7 @@ use std::{
 
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
 use nix::sys::signal::Signal;
+use remuda::api::proto::Query;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -155,7 +157,7 @@ async fn a_group_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn a_private_directory_is_the_workers_own_and_goes_with_it() {
-    let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 2\ndir = \"private\""));
+    let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 2"));
     let mut client = server.client().await;
     let seen = surroundings(&mut client).await;
     let cwd = seen["cwd"].as_str().unwrap();
@@ -173,6 +175,52 @@ async fn a_private_directory_is_the_workers_own_and_goes_with_it() {
     assert_ne!(next["cwd"], seen["cwd"], "the next worker has another");
     fs::write(Path::new(next["cwd"].as_str().unwrap()).join("file"), "left behind").unwrap();
     assert_eq!(server.stop_cleanly().code(), Some(0));
+}
+
+/// Three kinds with two workers each, whose command names a script in the server's working directory: as an argument and as the
+/// program without `dir`, and as an argument with a `dir` that they share.
+fn kinds_of_a_script(dir: &Path) -> String {
+    let script = |name: &str, command: &str, dir: &str| {
+        format!("[kinds.{name}]\ncommand = {command}\n{dir}\ntypes = [{name:?}]\nmin = 2\nmax = 2\n")
+    };
+    script("argument", r#"["sh", "worker.sh", "no-such-file.txt", "bare"]"#, "")
+        + &script("program", r#"["./worker.sh"]"#, "dir = \"private\"")
+        + &script("shared", r#"["sh", "worker.sh"]"#, &format!("dir = \"{}\"", dir.display()))
+}
+
+#[tokio::test]
+async fn without_dir_each_worker_has_an_empty_directory_and_a_relative_script_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    let here = fs::canonicalize(home.path()).unwrap();
+    let (script, worker) = (here.join("worker.sh"), env!("CARGO_BIN_EXE_fake-worker"));
+    fs::write(&script, format!("#!/bin/sh\nSCRIPT=$0 ARGUMENTS=$* exec {worker}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(here.join("bare"), "a file that is called like a word").unwrap();
+    let server = Server::start_with(&kinds_of_a_script(&here), |command| {
+        command.current_dir(&here);
+    });
+    let absolute = json!(script);
+    let mut client = server.client().await;
+    let mut seen = async |kind: &str| {
+        let asked = Query { r#type: kind.to_owned(), ..query(&json!({"steps": ["env"]})) };
+        client.execute(asked).await.result()
+    };
+    let (first, program, shared) = (seen("argument").await, seen("program").await, seen("shared").await);
+    assert_eq!(first["env"]["SCRIPT"], absolute);
+    assert_eq!(first["env"]["ARGUMENTS"], json!("no-such-file.txt bare"), "what is no path is left as it is");
+    assert_eq!(program["env"]["SCRIPT"], absolute);
+    assert_eq!((&shared["env"]["SCRIPT"], &shared["cwd"]), (&json!("worker.sh"), &json!(here)));
+    for kind in ["argument", "program", "shared"] {
+        server.until_ready(kind, 2);
+    }
+    let directory = |pid: &u32| fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    let own: Vec<_> = server.worker_pids().iter().map(directory).filter(|dir| *dir != here).collect();
+    assert_eq!(own.iter().collect::<BTreeSet<_>>().len(), 4, "{own:?}");
+    for dir in &own {
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "{}", dir.display());
+    }
+    assert_eq!(server.stop_cleanly().code(), Some(0));
+    assert!(own.iter().all(|dir| !dir.exists()), "{own:?}");
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ async fn a_killed_server_leaves_no_worker_behind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_lets_running_and_waiting_queries_end_and_exits_zero() {
-    let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
+    let mut server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let client = server.client().await;
     let slow = json!({"steps": [{"message": 1}, {"sleep_ms": 300}, {"complete": "slow"}]});
     let running = tokio::spawn({
@@ -69,8 +69,8 @@ async fn sigterm_lets_running_and_waiting_queries_end_and_exits_zero() {
     assert_eq!(server.get("/livez").0, 200);
     assert_eq!(running.await.unwrap().result(), json!("slow"));
     assert_eq!(waiting.await.unwrap().result(), json!({"echo": "waits"}));
-    let status = server.stop_cleanly();
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
+    assert_eq!(server.leftovers().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,6 +31,7 @@ mod http;
 mod keys;
 mod lifecycle;
 mod load;
+mod malformed;
 mod matrix;
 mod memory;
 mod metrics;

@@ -18,9 +18,9 @@ use tonic_health::pb::{
 
 use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_kind, query};
 
-/// Beyond all times that can be configured: the two seconds in which clients may fetch the ends of their streams, and as much
-/// for a busy machine. The rest of what the documents allow is for processes that the kernel does not let go, and none is here.
-const SLACK: Duration = Duration::from_secs(4);
+/// The bound of a stop is the sum of what is configured, to the letter. This is what a busy machine may take to deliver the
+/// signal, to run the server and to let the test see that it has ended.
+const OBSERVING: Duration = Duration::from_secs(1);
 
 fn server(pool: &str, settings: &str) -> Server {
     Server::start(&format!("[pool]\n{pool}\n{}", fake_kind("k", &[], settings)))
@@ -133,8 +133,8 @@ async fn stalled_reader(server: &Server) -> impl Sized + use<> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_and_silent_clients_and_a_stubborn_worker_together_do_not_hold_up_the_stop() {
     let pool =
-        "drain_pause = \"300ms\"\ndrain_timeout = \"400ms\"\n[results]\noverflow = \"stall\"\nmax_bytes = \"64KiB\"";
-    let mut server = server(pool, "min = 3\nmax = 3\ncancel_grace = \"200ms\"\nterm_grace = \"300ms\"");
+        "drain_pause = \"300ms\"\ndrain_timeout = \"1s\"\n[results]\noverflow = \"stall\"\nmax_bytes = \"64KiB\"";
+    let mut server = server(pool, "min = 3\nmax = 3\ncancel_grace = \"500ms\"\nterm_grace = \"1s\"");
     server.until_ready("k", 3);
     let _stalled = stalled_reader(&server).await;
     let mut client = server.client().await;
@@ -153,7 +153,7 @@ async fn stalled_and_silent_clients_and_a_stubborn_worker_together_do_not_hold_u
     let begun = Instant::now();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(1), "two queries were cut short");
-    let bound = Duration::from_millis(300 + 400 + 200 + 300) + SLACK;
+    let bound = Duration::from_millis(300 + 1_000 + 500 + 1_000) + OBSERVING;
     assert!(begun.elapsed() < bound, "{:?} instead of {bound:?}", begun.elapsed());
     assert!(workers.iter().all(|pid| !alive(*pid)));
     assert_eq!(server.leftovers().len(), 0);

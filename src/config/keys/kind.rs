@@ -7,7 +7,9 @@ keys! { TABLE:
     COMMAND: Kind.command = Required(
         r#"write the program and its arguments, like command = ["python3", "worker.py"]"#
     ), Rolls,
-        "The program and its arguments, run without a shell. Required.";
+        "The program and its arguments, run without a shell. Required. Where each worker has a directory \
+         of its own, see dir, a program or argument with a slash or a dot in it that names a file as seen from the \
+         server's working directory is passed as an absolute path; for others write \"./worker\".";
     TYPES: Kind.types = Value("[]"), AtOnce,
         "The query types that this kind serves, so that a query need not name its kind. A type \
          belongs to one kind.";
@@ -21,11 +23,12 @@ keys! { TABLE:
     MAX: Kind.max = Value("4"), AtOnce,
         "Workers alive at most, within pool.max_workers; while one is being replaced, one more. 4 by \
          default, or min if that is more, so that one kind does not take the whole pool.";
-    DIR: Kind.dir = Unset(r#""/srv/worker""#), Rolls,
-        "The working directory; a relative path is taken from this file's directory. The server's \
-         own unless set. \"private\" gives each worker an empty directory of its own under \
-         pool.socket_dir, which is its TMPDIR too unless env has one, and which is removed when the \
-         worker has ended. For a directory of that name write \"./private\".";
+    DIR: Kind.dir = Value(r#""private""#), Rolls,
+        "The working directory. \"private\", an empty one for each worker under pool.socket_dir, which is its \
+         TMPDIR too unless env has one, and which is removed when the worker has ended: no worker \
+         finds what another has left. Else a path, relative to this file's directory, that all workers \
+         share, like \".\"; the command's arguments are then passed as they are. For a directory of that \
+         name write \"./private\".";
     ENV: Kind.env = Value("{}"), Rolls,
         "Variables set for the worker, like { MODEL = \"small\" }. Names that start with REMUDA_ \
          are remuda's own.";

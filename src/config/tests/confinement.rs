@@ -11,7 +11,7 @@ fn every_bound_can_be_written() {
                 landlock_write = [\"/var/tmp\"]\nmax_open_files = 1024\nmax_processes = 64\nmax_file_size = \"1GiB\"\n\
                 max_core_size = \"none\"\nmax_address_space = \"4GiB\"\nmax_cpu_time = \"1h\"\n";
     let kind = &loaded(&format!("{MINIMAL}{text}")).kinds[0];
-    assert_eq!(kind.dir, Some(WorkDir::Private));
+    assert_eq!(kind.dir, WorkDir::Private);
     assert_eq!(kind.group.as_deref(), Some("nogroup"));
     let confinement = &kind.confinement;
     assert!(confinement.no_new_privs && confinement.wants_landlock());
@@ -26,7 +26,7 @@ fn every_bound_can_be_written() {
 #[test]
 fn a_directory_that_is_called_private_can_be_named() {
     let kind = &loaded(&format!("{MINIMAL}dir = \"./private\"\n")).kinds[0];
-    assert_eq!(kind.dir, Some(WorkDir::At("/etc/remuda/private".into())));
+    assert_eq!(kind.dir, WorkDir::At("/etc/remuda/private".into()));
 }
 
 #[test]

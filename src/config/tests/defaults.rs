@@ -97,7 +97,7 @@ fn documented_kind() -> KindConfig {
         scale_up_step: nonzero(10),
         scale_down_after: seconds(60),
         scale_down_step: nonzero(5),
-        dir: None,
+        dir: WorkDir::Private,
         env: BTreeMap::new(),
         pass_env: Vec::new(),
         user: None,
@@ -240,7 +240,7 @@ fn every_value_can_be_written() {
     assert_eq!(config.dead_letters, DeadLettersConfig { max: 0, max_bytes: 256 << 20, max_age: seconds(3600) });
     let kind = &config.kinds[0];
     assert_eq!(kind.command, ["w", "--fast"]);
-    assert_eq!(kind.dir, Some(WorkDir::At("/etc/remuda/work".into())));
+    assert_eq!(kind.dir, WorkDir::At("/etc/remuda/work".into()));
     assert_eq!(kind.env["MODEL"], "small");
     assert_eq!(kind.env["EMPTY"], "");
     assert_eq!(kind.pass_env, ["CUDA_HOME"]);

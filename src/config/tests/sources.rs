@@ -67,7 +67,7 @@ fn relative_paths_start_at_the_file() {
     let dir = Directory::new("relative");
     let path = dir.file("remuda.toml", format!("{MINIMAL}dir = \"work\"\n"));
     let config = load(&path).unwrap();
-    assert_eq!(config.kinds[0].dir, Some(WorkDir::At(dir.0.join("work"))));
+    assert_eq!(config.kinds[0].dir, WorkDir::At(dir.0.join("work")));
 }
 
 #[test]

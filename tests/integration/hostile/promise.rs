@@ -11,16 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::json;
+use tonic::transport::Channel;
+
 use super::{
     Victim,
     connections::{ALONE, PLACES, many},
     floods::{EXECUTE, reset_flood},
-    middle, one,
+    middle, normal, one,
     raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS},
     tell,
     unread::{ask_for_all, much_to_read},
 };
-use crate::harness::eventually;
+use crate::harness::{Client, DEADLINE, eventually};
 
 /// How many times the usual others may wait.
 const PROMISE: f64 = 2.0;
@@ -62,50 +65,129 @@ impl Attack {
     }
 }
 
+/// Whom the promise is given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    /// Those who are connected, and those who come.
+    All,
+    /// Those who are connected. What newcomers wait is told, and no more.
+    Connected,
+}
+
+/// What others wait: who is connected already, for a query; and who comes now, for a connection and a query.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    old: Duration,
+    new: Duration,
+}
+
+/// What was measured with an attack, or without.
+#[derive(Debug, Default)]
+struct Measured {
+    old: Vec<Duration>,
+    new: Vec<Duration>,
+}
+
+impl Measured {
+    fn push(&mut self, waits: Waits) {
+        self.old.push(waits.old);
+        self.new.push(waits.new);
+    }
+
+    fn middle(&mut self) -> Waits {
+        Waits { old: middle(&mut self.old), new: middle(&mut self.new) }
+    }
+
+    /// How many times the usual that is.
+    fn times(&mut self, usual: Waits) -> Times {
+        let now = self.middle();
+        let times = |now: Duration, usual: Duration| now.as_secs_f64() / usual.as_secs_f64();
+        Times { old: times(now.old, usual.old), new: times(now.new, usual.new) }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    old: f64,
+    new: f64,
+}
+
+impl Times {
+    fn are_kept(self, to: To) -> bool {
+        self.old < PROMISE && (to == To::Connected || self.new < PROMISE)
+    }
+}
+
 impl Victim {
-    /// Compares what others wait for a query without the attack, while it begins, and while it lasts. These take turns, so that
+    /// Compares what others wait without the attack, while it begins, and while it lasts. These take turns, so that
     /// whatever else the machine does weighs on all. Nothing makes up for the processors that the attackers use themselves.
-    async fn keeps_its_promise(&mut self, during: &str, attack: impl Fn(&Attack) + Send + Sync + 'static) {
-        let (mut without, mut begins, mut lasts) = (Vec::new(), Vec::new(), Vec::new());
+    async fn keeps_its_promise(&mut self, to: To, during: &str, attack: impl Fn(&Attack) + Send + Sync + 'static) {
+        let [mut without, mut begins, mut lasts] = [(); 3].map(|()| Measured::default());
         let attack = Arc::new(attack);
+        let mut turned_away = 0;
         for round in 1..=ROUNDS.1 {
-            without.push(self.wait().await);
-            let (begin, last) = self.while_attacked(attack.clone()).await;
+            without.push(self.wait(&mut turned_away).await);
+            let (begin, last) = self.while_attacked(attack.clone(), &mut turned_away).await;
             begins.push(begin);
             lasts.push(last);
             eventually("the attackers to be gone", || (self.more_descriptors() < 8).then_some(()));
-            let usual = middle(&mut without);
-            let [begin, last] = [&mut begins, &mut lasts].map(|with| middle(with).as_secs_f64() / usual.as_secs_f64());
-            if round >= ROUNDS.0 && begin.max(last) < PROMISE {
-                let times = format!("{begin:.2} times the usual {usual:?} at first and {last:.2} times later");
-                tell(&format!("{during}: a query takes {times}, in {round} rounds"));
+            let usual = without.middle();
+            let (first, later) = (begins.times(usual), lasts.times(usual));
+            if round >= ROUNDS.0 && first.are_kept(to) && later.are_kept(to) {
+                tell(&format!(
+                    "{during}: a query takes {:.2} times the usual {:?} at first and {:.2} times later, a newcomer's {:.2} \
+                     and {:.2} times {:?}, {turned_away} were turned away, in {round} rounds",
+                    first.old, usual.old, later.old, first.new, later.new, usual.new
+                ));
                 return;
             }
         }
-        panic!("{during}: a query takes {begins:?} at first and {lasts:?} later, without it {without:?}");
+        panic!("{during}: others wait {begins:?} at first and {lasts:?} later, without it {without:?}");
     }
 
-    /// What a query takes now, in the median of as many as there is time for.
-    async fn wait(&mut self) -> Duration {
+    /// What others wait now, in the median of as many queries as there is time for.
+    async fn wait(&mut self, turned_away: &mut usize) -> Waits {
         let begun = Instant::now();
-        let mut times = Vec::new();
-        while begun.elapsed() < MEASURED || times.len() < 31 {
-            times.push(one(&mut self.client).await);
+        let mut measured = Measured::default();
+        while begun.elapsed() < MEASURED || measured.old.len() < 31 {
+            let old = one(&mut self.client).await;
+            measured.push(Waits { old, new: self.newcomer(turned_away).await });
         }
-        middle(&mut times)
+        measured.middle()
     }
 
-    /// What a query takes while the attack begins, and while it lasts.
-    async fn while_attacked(&mut self, attack: Arc<impl Fn(&Attack) + Send + Sync + 'static>) -> (Duration, Duration) {
+    /// What it takes to connect, and to run a query then. One who is turned away comes again at once.
+    async fn newcomer(&self, turned_away: &mut usize) -> Duration {
+        let begun = Instant::now();
+        while begun.elapsed() < DEADLINE {
+            let channel = Channel::from_shared(format!("http://{}", self.server.grpc)).unwrap();
+            if let Ok(channel) = channel.connect_timeout(DEADLINE).connect().await
+                && let Ok(ended) = Client::over(channel).execute_as("", normal()).await
+                && ended.status.is_none()
+            {
+                assert_eq!(ended.result(), json!({"echo": "a normal query"}));
+                return begun.elapsed();
+            }
+            *turned_away += 1;
+        }
+        panic!("a newcomer is not served");
+    }
+
+    /// What others wait while the attack begins, and while it lasts.
+    async fn while_attacked(
+        &mut self,
+        attack: Arc<impl Fn(&Attack) + Send + Sync + 'static>,
+        turned_away: &mut usize,
+    ) -> (Waits, Waits) {
         let (grpc, http) = (self.server.grpc.clone(), self.server.http.clone());
         let now = Arc::new(Attack { grpc, http, under_way: AtomicBool::new(false), over: AtomicBool::new(false) });
         let attacker = thread::spawn({
             let now = now.clone();
             move || attack(&now)
         });
-        let begin = self.wait().await;
+        let begin = self.wait(turned_away).await;
         eventually("the attack to be under way", || now.under_way.load(Relaxed).then_some(()));
-        let last = self.wait().await;
+        let last = self.wait(turned_away).await;
         now.over.store(true, Relaxed);
         attacker.join().expect("the attacker is alive");
         (begin, last)
@@ -121,7 +203,7 @@ async fn while_connections_are_opened_and_left_open() {
         let _left: Vec<_> = (0..count).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
         attack.lasts();
     };
-    victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
+    victim.keeps_its_promise(To::All, "with 10,000 connections left open", leave_open).await;
     victim.recovers("10,000 connections left open, again and again").await;
 }
 
@@ -138,7 +220,7 @@ async fn while_calls_are_made_and_taken_back_at_once() {
             }
         });
     };
-    victim.keeps_its_promise("with 4 floods of resets", flood).await;
+    victim.keeps_its_promise(To::All, "with 4 floods of resets", flood).await;
     victim.recovers("floods of resets").await;
 }
 
@@ -158,7 +240,7 @@ async fn while_messages_of_a_gibibyte_are_announced() {
             }
         });
     };
-    victim.keeps_its_promise("with messages of 1 GiB", announce).await;
+    victim.keeps_its_promise(To::All, "with messages of 1 GiB", announce).await;
     victim.recovers("messages of 1 GiB").await;
 }
 
@@ -185,7 +267,7 @@ async fn while_calls_come_with_a_mebibyte_of_metadata() {
             let _ = is_answered(&stream);
         });
     };
-    victim.keeps_its_promise("with metadata of 1 MiB", send).await;
+    victim.keeps_its_promise(To::All, "with metadata of 1 MiB", send).await;
     victim.recovers("metadata of 1 MiB").await;
 }
 
@@ -214,7 +296,7 @@ async fn while_bytes_come_one_by_one() {
             thread::sleep(Duration::from_millis(100));
         });
     };
-    victim.keeps_its_promise("with bytes one by one", dribble).await;
+    victim.keeps_its_promise(To::All, "with bytes one by one", dribble).await;
     victim.recovers("bytes one by one").await;
 }
 
@@ -227,6 +309,6 @@ async fn while_streams_are_not_read() {
         let _unread = ask_for_all(&attack.grpc, &results);
         attack.lasts();
     };
-    victim.keeps_its_promise("with 800 streams that are not read", ask).await;
+    victim.keeps_its_promise(To::Connected, "with 800 streams that are not read", ask).await;
     victim.recovers("800 streams that were not read, again and again").await;
 }

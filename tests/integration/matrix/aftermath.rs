@@ -1,7 +1,7 @@
 //! What must be true once all is over: the pool at its size, one certificate for each dead worker, and nothing left.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     time::{Duration, Instant},
 };
@@ -57,12 +57,15 @@ impl Aftermath<'_> {
     pub(super) async fn check(&self, client: &mut Client) {
         self.settled().await;
         self.check_certificates(client).await;
-        let mut live: Vec<u32> = client.workers().await.iter().map(|worker| worker.pid).collect();
+        let workers = client.workers().await;
+        let mut live: Vec<u32> = workers.iter().map(|worker| worker.pid).collect();
         let mut running = self.server.worker_pids();
         live.sort_unstable();
         running.sort_unstable();
         assert_eq!(running, live, "the processes below the server are its workers");
-        assert_eq!(self.sockets(), Vec::<String>::new(), "a socket is there only until its worker has connected");
+        // A socket is there only until its worker has connected.
+        let own: BTreeSet<String> = workers.iter().map(|worker| format!("w{}", worker.worker_id)).collect();
+        assert_eq!(self.directories(), own, "each live worker has its own directory, and nothing else is there");
         self.check_descriptors().await;
     }
 
@@ -102,7 +105,7 @@ impl Aftermath<'_> {
     }
 
     /// What is in the server's private directory beside its lock.
-    fn sockets(&self) -> Vec<String> {
+    fn directories(&self) -> BTreeSet<String> {
         let [private] = self.server.leftovers().try_into().expect("the server has one directory");
         let entries = fs::read_dir(private).unwrap().flatten();
         entries.map(|entry| entry.file_name().into_string().unwrap()).filter(|name| name != "lock").collect()
