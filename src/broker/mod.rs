@@ -7,6 +7,7 @@
 
 mod error;
 mod memory;
+mod output;
 
 use std::{
     fmt,
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, Stretch, WorkerId},
-    protocol::{JsonText, JsonTexts},
+    protocol::JsonText,
     soon::Soon,
     state::QueryState,
     trace::{Link, QueryTrace},
@@ -32,6 +33,7 @@ pub use error::{
     AppendError, DeadLetterError, LeaseLost, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable,
 };
 pub use memory::{MemoryBroker, MemoryLimits};
+pub use output::Output;
 
 /// Owns queries from submit to the end of their retention.
 #[async_trait]
@@ -274,45 +276,6 @@ pub struct Claim {
     pub lane: Option<Arc<str>>,
     pub trace: Option<Link>,
     pub lease: Box<dyn Lease>,
-}
-
-/// What a worker produced for its query.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Output {
-    Session(Box<str>),
-    Message(JsonText),
-    /// Several that came together.
-    Messages(JsonTexts),
-}
-
-impl Output {
-    /// What it counts for against the log's byte limit.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        match self {
-            Self::Session(session_id) => session_id.len(),
-            Self::Message(content) => content.len(),
-            Self::Messages(texts) => texts.bytes(),
-        }
-    }
-
-    /// How many events it makes.
-    #[must_use]
-    pub fn events(&self) -> usize {
-        match self {
-            Self::Session(_) | Self::Message(_) => 1,
-            Self::Messages(texts) => texts.len(),
-        }
-    }
-
-    /// Each of its events by itself.
-    #[must_use]
-    pub fn apart(self) -> Vec<Self> {
-        match self {
-            Self::Messages(texts) => (0..texts.len()).map(|index| Self::Message(texts.text(index))).collect(),
-            one => vec![one],
-        }
-    }
 }
 
 /// What the holder of a lease is told from outside.

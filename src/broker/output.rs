@@ -1,0 +1,42 @@
+//! What a worker says about its query, as it is given to the log.
+
+use crate::protocol::{JsonText, JsonTexts};
+
+/// What a worker produced for its query.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    Session(Box<str>),
+    Message(JsonText),
+    /// Several that came together.
+    Messages(JsonTexts),
+}
+
+impl Output {
+    /// What it counts for against the log's byte limit.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Session(session_id) => session_id.len(),
+            Self::Message(content) => content.len(),
+            Self::Messages(texts) => texts.bytes(),
+        }
+    }
+
+    /// How many events it makes.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        match self {
+            Self::Session(_) | Self::Message(_) => 1,
+            Self::Messages(texts) => texts.len(),
+        }
+    }
+
+    /// Each of its events by itself.
+    #[must_use]
+    pub fn apart(self) -> Vec<Self> {
+        match self {
+            Self::Messages(texts) => (0..texts.len()).map(|index| Self::Message(texts.text(index))).collect(),
+            one => vec![one],
+        }
+    }
+}
