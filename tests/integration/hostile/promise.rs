@@ -65,15 +65,6 @@ impl Attack {
     }
 }
 
-/// Whom the promise is given to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum To {
-    /// Those who are connected, and those who come.
-    All,
-    /// Those who are connected. What newcomers wait is told, and no more.
-    Connected,
-}
-
 /// What others wait: who is connected already, for a query; and who comes now, for a connection and a query.
 #[derive(Debug, Clone, Copy)]
 struct Waits {
@@ -113,15 +104,15 @@ struct Times {
 }
 
 impl Times {
-    fn are_kept(self, to: To) -> bool {
-        self.old < PROMISE && (to == To::Connected || self.new < PROMISE)
+    fn are_kept(self) -> bool {
+        self.old < PROMISE && self.new < PROMISE
     }
 }
 
 impl Victim {
     /// Compares what others wait without the attack, while it begins, and while it lasts. These take turns, so that
     /// whatever else the machine does weighs on all. Nothing makes up for the processors that the attackers use themselves.
-    async fn keeps_its_promise(&mut self, to: To, during: &str, attack: impl Fn(&Attack) + Send + Sync + 'static) {
+    async fn keeps_its_promise(&mut self, during: &str, attack: impl Fn(&Attack) + Send + Sync + 'static) {
         let [mut without, mut begins, mut lasts] = [(); 3].map(|()| Measured::default());
         let attack = Arc::new(attack);
         let mut turned_away = 0;
@@ -133,7 +124,7 @@ impl Victim {
             eventually("the attackers to be gone", || (self.more_descriptors() < 8).then_some(()));
             let usual = without.middle();
             let (first, later) = (begins.times(usual), lasts.times(usual));
-            if round >= ROUNDS.0 && first.are_kept(to) && later.are_kept(to) {
+            if round >= ROUNDS.0 && first.are_kept() && later.are_kept() {
                 tell(&format!(
                     "{during}: a query takes {:.2} times the usual {:?} at first and {:.2} times later, a newcomer's {:.2} \
                      and {:.2} times {:?}, {turned_away} were turned away, in {round} rounds",
@@ -203,7 +194,7 @@ async fn while_connections_are_opened_and_left_open() {
         let _left: Vec<_> = (0..count).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
         attack.lasts();
     };
-    victim.keeps_its_promise(To::All, "with 10,000 connections left open", leave_open).await;
+    victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
     victim.recovers("10,000 connections left open, again and again").await;
 }
 
@@ -220,7 +211,7 @@ async fn while_calls_are_made_and_taken_back_at_once() {
             }
         });
     };
-    victim.keeps_its_promise(To::All, "with 4 floods of resets", flood).await;
+    victim.keeps_its_promise("with 4 floods of resets", flood).await;
     victim.recovers("floods of resets").await;
 }
 
@@ -240,7 +231,7 @@ async fn while_messages_of_a_gibibyte_are_announced() {
             }
         });
     };
-    victim.keeps_its_promise(To::All, "with messages of 1 GiB", announce).await;
+    victim.keeps_its_promise("with messages of 1 GiB", announce).await;
     victim.recovers("messages of 1 GiB").await;
 }
 
@@ -267,7 +258,7 @@ async fn while_calls_come_with_a_mebibyte_of_metadata() {
             let _ = is_answered(&stream);
         });
     };
-    victim.keeps_its_promise(To::All, "with metadata of 1 MiB", send).await;
+    victim.keeps_its_promise("with metadata of 1 MiB", send).await;
     victim.recovers("metadata of 1 MiB").await;
 }
 
@@ -296,7 +287,7 @@ async fn while_bytes_come_one_by_one() {
             thread::sleep(Duration::from_millis(100));
         });
     };
-    victim.keeps_its_promise(To::All, "with bytes one by one", dribble).await;
+    victim.keeps_its_promise("with bytes one by one", dribble).await;
     victim.recovers("bytes one by one").await;
 }
 
@@ -309,6 +300,6 @@ async fn while_streams_are_not_read() {
         let _unread = ask_for_all(&attack.grpc, &results);
         attack.lasts();
     };
-    victim.keeps_its_promise(To::Connected, "with 800 streams that are not read", ask).await;
+    victim.keeps_its_promise("with 800 streams that are not read", ask).await;
     victim.recovers("800 streams that were not read, again and again").await;
 }
