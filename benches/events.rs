@@ -6,7 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    future::Future,
+    future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
@@ -15,11 +15,11 @@ use std::{
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use remuda::{
-    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Scope},
+    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Progress, Scope},
     config::Overflow,
     metrics::Metrics,
-    model::{QueryId, QuerySpec, WorkerId},
-    protocol::JsonText,
+    model::{QueryId, QuerySpec, Stretch, WorkerId},
+    protocol::{Gathered, Gathering, JsonText},
 };
 use tokio::sync::{Notify, broadcast};
 
@@ -99,16 +99,21 @@ impl Log for Remuda {
     fn reader(&self) -> Reader {
         let mut reader = now(self.broker.read(&self.id, 0)).expect("it is there");
         Box::pin(async move {
-            while let Ok(events) = reader.next().await {
-                for event in events {
-                    black_box(event);
-                }
-            }
+            let mut take = |stretch: Stretch<'_>| {
+                black_box(stretch);
+            };
+            while let Ok(Progress::Events) = poll_fn(|context| reader.poll_next(context, &mut take)).await {}
         })
     }
 
     fn append(&mut self, batch: Vec<JsonText>) {
-        let mut outputs = batch.into_iter().map(Output::Message).collect();
+        // As a worker's driver does, the copy included.
+        let mut gathering = Gathering::default();
+        for text in &batch {
+            gathering.add_checked(text.as_str(), BATCH * MESSAGE_BYTES);
+        }
+        let Some(Gathered::Several(texts)) = gathering.take() else { unreachable!("there are several") };
+        let mut outputs = vec![Output::Messages(texts)];
         now(self.lease.append(&mut outputs)).expect("the lease holds");
         assert!(outputs.is_empty());
     }

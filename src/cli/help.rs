@@ -262,10 +262,10 @@ Exit codes: 0 the server has stopped, or you have, 1 no such kind, 2 usage, 5 se
 
 pub(super) const BENCH: &str = "\
 Runs queries for an echo worker, so many at a time, and tells what became of them and how long they
-took. The server needs a kind that runs: remuda worker echo. --spawn starts such a server, with retries
-on, and stops it. Rounds of different things take turns, so that other load on the machine does harm
-to all alike; counts are sums, rates and percentiles are medians of the rounds. Ctrl-C ends the run and
-prints what there is.
+took. The server needs a kind that runs: remuda worker echo. --spawn starts such a server, with
+retries on, and stops it. Rounds of different things take turns, so that other load on the machine
+does harm to all alike; counts are sums, rates and percentiles are medians of the rounds. Ctrl-C ends
+the run and prints what there is.
 
 With --json one object; what was not measured is null:
   settings      endpoint, concurrency, connections, messages, size, payload_size, rounds,

@@ -77,7 +77,7 @@ def enlarge(pool):
 def config():
     kind = '[kinds.{}]\ncommand = {}\nmin = 1\nmax = 8\n\n'
     kinds = "".join(kind.format(name, json.dumps(command)) for name, command in PROGRAMS.items())
-    return '[pool]\nmax_workers = 32\ndrain_timeout = "1s"\n\n' + rig.echo(1, "held") + kinds
+    return '[queue]\nmax_bytes = "4GiB"\n\n[pool]\nmax_workers = 32\ndrain_timeout = "1s"\n\n' + rig.echo(1, "held") + kinds
 
 
 def measure():

@@ -144,12 +144,12 @@ impl Entry {
         let at = SystemTime::now();
         let mut rest = Vec::new();
         for output in outputs.drain(..) {
-            if rest.is_empty() && (room == Room::Ignore || self.has_room(&record, &output)) {
+            if rest.is_empty() && (room == Room::Ignore || !self.is_full(&record, &output)) {
                 self.push(&mut record, output, at);
                 continue;
             }
             for output in output.apart() {
-                if rest.is_empty() && !self.is_full(&record, output.weight()) {
+                if rest.is_empty() && !self.is_full(&record, &output) {
                     self.push(&mut record, output, at);
                 } else {
                     rest.push(output);
@@ -166,7 +166,7 @@ impl Entry {
 
     /// Whether someone is behind who would miss events if this were added.
     pub(super) fn has_laggard(&self, output: &Output) -> bool {
-        self.is_full(&self.record.lock(), output.weight())
+        self.is_full(&self.record.lock(), output)
     }
 
     pub(super) fn finish(&self, token: u64, outputs: Vec<Output>, ending: Ending) -> Result<Finished, LeaseLost> {
@@ -284,17 +284,11 @@ impl Entry {
         waits
     }
 
-    /// Whether nothing at all is pushed out by this.
-    fn has_room(&self, record: &Record, output: &Output) -> bool {
-        let limits = self.fixed.tally.log;
-        record.story().is_some_and(|story| story.log.has_room(output.events(), output.weight(), limits))
-    }
-
-    /// Whether an event of this weight would push out what someone has not read yet.
-    fn is_full(&self, record: &Record, weight: usize) -> bool {
+    /// Whether this would push out what someone has not read yet, or a part of itself.
+    fn is_full(&self, record: &Record, output: &Output) -> bool {
         let Some(story) = record.story() else { return false };
-        let first = story.log.first_after(weight, self.fixed.tally.log);
-        first > story.log.first() && story.readers.wants(first - 1)
+        let first = story.log.first_after(output.events(), output.weight(), self.fixed.tally.log);
+        first.is_none_or(|first| first > story.log.first() && story.readers.wants(first - 1))
     }
 
     fn push(&self, record: &mut Record, output: Output, at: SystemTime) {

@@ -75,25 +75,22 @@ impl Log {
         self.push(attempt, at, body, LogLimits { events: usize::MAX, bytes: usize::MAX });
     }
 
-    /// Whether so many events of this weight together push none out.
-    pub(super) fn has_room(&self, events: usize, weight: usize, limits: LogLimits) -> bool {
-        self.count() + events <= limits.events && self.bytes + weight <= limits.bytes
-    }
-
-    /// The first sequence number that would still be kept if an event of this weight were added.
-    pub(super) fn first_after(&self, weight: usize, limits: LogLimits) -> u64 {
-        let (mut count, mut bytes, mut first) = (self.count() + 1, self.bytes + weight, self.first);
+    /// The first sequence number that would still be kept if so many events of this weight together were added. `None` if not
+    /// even all of them would; but one alone always is.
+    pub(super) fn first_after(&self, events: usize, weight: usize, limits: LogLimits) -> Option<u64> {
+        let fits = |count, bytes| count <= limits.events && bytes <= limits.bytes;
+        let (mut count, mut bytes, mut first) = (self.count() + events, self.bytes + weight, self.first);
         for kept in &self.kept {
             for index in kept.index(first)..kept.len() {
-                if count <= limits.events && bytes <= limits.bytes {
-                    return first;
+                if fits(count, bytes) {
+                    return Some(first);
                 }
                 count -= 1;
                 bytes -= kept.weight(index);
                 first += 1;
             }
         }
-        first
+        (events == 1 || fits(count, bytes)).then_some(first)
     }
 
     /// Drops the oldest events beyond the limits. The newest one stays, whatever its size.
@@ -234,9 +231,13 @@ mod tests {
             prop_assert_eq!(dropped.0, dropped.1);
             prop_assert_eq!(together.bytes(), apart.bytes());
             prop_assert_eq!((together.first(), together.next()), (apart.first(), apart.next()));
-            prop_assert_eq!(together.first_after(weight, limits), apart.first_after(weight, limits));
             prop_assert_eq!(read(&together, from, max), read(&apart, from, max));
-            prop_assert_eq!(together.has_room(3, weight, limits), apart.has_room(3, weight, limits));
+            for events in 1..4 {
+                prop_assert_eq!(together.first_after(events, weight, limits), apart.first_after(events, weight, limits));
+            }
+            let first = together.first_after(2, 2 * weight.max(1), limits);
+            push_lengths(&mut together, &[weight.max(1); 2], limits);
+            prop_assert_eq!(first, (together.count() >= 2).then_some(together.first()));
         }
     }
 

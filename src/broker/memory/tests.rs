@@ -6,6 +6,7 @@ mod order;
 mod owners;
 mod recovery;
 mod reference;
+mod together;
 
 use std::{sync::Arc, time::Duration};
 

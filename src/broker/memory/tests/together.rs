@@ -1,0 +1,53 @@
+//! Messages that came together, and a log that has no room for all of them.
+
+use std::ops::Range;
+
+use super::*;
+use crate::{
+    broker::EventReader,
+    protocol::{Gathered, Gathering},
+};
+
+/// Messages that came together.
+fn messages(numbers: Range<usize>) -> Output {
+    let mut gathering = Gathering::default();
+    for number in numbers {
+        gathering.add_checked(&number.to_string(), 0);
+    }
+    match gathering.take() {
+        Some(Gathered::Several(texts)) => Output::Messages(texts),
+        gathered => panic!("{gathered:?}"),
+    }
+}
+
+async fn read(reader: &mut Box<dyn EventReader>) -> Vec<(u64, String)> {
+    let events = reader.next().await.unwrap();
+    let content = |body| match body {
+        EventBody::Message { content } => content.as_str().to_owned(),
+        body => panic!("{body:?}"),
+    };
+    events.into_iter().map(|event| (event.sequence, content(event.body))).collect()
+}
+
+#[tokio::test]
+async fn of_messages_that_came_together_as_many_are_taken_as_there_is_room_for() {
+    let broker = broker_with(MemoryLimits { max_events: 4, overflow: Overflow::Stall, ..LIMITS });
+    broker.submit(query("q", 0)).await.unwrap();
+    let mut lease = claim(&broker).await.unwrap().lease;
+    let mut reader = broker.read(&id("q"), 0).await.unwrap();
+    let mut outputs = vec![messages(0..3), messages(3..9)];
+    for (expected, left) in [(0..4, 5), (4..8, 1), (8..9, 0)] {
+        lease.append_now(&mut outputs);
+        assert_eq!(outputs.iter().map(Output::events).sum::<usize>(), left);
+        let expected: Vec<_> = expected.map(|number| (number, number.to_string())).collect();
+        assert_eq!(read(&mut reader).await, expected);
+    }
+    // Nobody waits for more than the last of these.
+    outputs = vec![messages(9..12), messages(12..14)];
+    drop(reader);
+    lease.append_now(&mut outputs);
+    assert!(outputs.is_empty());
+    let mut reader = broker.read(&id("q"), 10).await.unwrap();
+    let expected: Vec<_> = (10..14).map(|number| (number, number.to_string())).collect();
+    assert_eq!(read(&mut reader).await, expected);
+}
