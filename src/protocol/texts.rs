@@ -3,8 +3,9 @@
 use std::{fmt, ops::Range};
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 
-use super::JsonText;
+use super::{JsonText, error::quote};
 
 /// A text of at least this length is better kept and sent by itself: there is nothing to save, and it need not be copied again.
 pub const ALONE: usize = 16 * 1024;
@@ -40,6 +41,11 @@ impl Gathering {
             self.first = Some(JsonText::from_checked(text));
             return;
         }
+        debug_assert!(
+            serde_json::from_str::<IgnoredAny>(text).is_ok(),
+            "text must be JSON: {}",
+            quote(text.as_bytes())
+        );
         if let Some(first) = self.first.take() {
             self.bytes = blocks::with_capacity(bytes);
             self.push(first.as_bytes());

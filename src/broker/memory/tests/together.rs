@@ -42,7 +42,7 @@ async fn of_messages_that_came_together_as_many_are_taken_as_there_is_room_for()
         let expected: Vec<_> = expected.map(|number| (number, number.to_string())).collect();
         assert_eq!(read(&mut reader).await, expected);
     }
-    // Nobody waits for more than the last of these.
+    // Where nobody reads, all are taken, and the oldest go.
     outputs = vec![messages(9..12), messages(12..14)];
     drop(reader);
     lease.append_now(&mut outputs);
