@@ -22,7 +22,7 @@ impl Arrivals {
     }
 
     pub(super) fn remove(&mut self, number: u64) {
-        let Ok(at) = self.line.binary_search_by_key(&number, |(other, _)| *other) else { return };
+        let Some(at) = self.find(number) else { return };
         self.holes += usize::from(self.line[at].1.take().is_some());
         while self.line.front().is_some_and(|(_, entry)| entry.is_none()) {
             self.line.pop_front();
@@ -33,6 +33,18 @@ impl Arrivals {
             self.line.shrink_to(2 * self.line.len());
             self.holes = 0;
         }
+    }
+
+    /// Numbers follow one another: where nothing has been cleared out between a place and one of the ends, it is known at once.
+    /// To search a long line goes through memory that is in no cache.
+    fn find(&self, number: u64) -> Option<usize> {
+        let (first, last) = (self.line.front()?.0, self.line.back()?.0);
+        let from_front = usize::try_from(number.checked_sub(first)?).ok();
+        let from_back =
+            usize::try_from(last.checked_sub(number)?).ok().and_then(|back| self.line.len().checked_sub(back + 1));
+        let is_it = |at: &usize| self.line.get(*at).is_some_and(|(other, _)| *other == number);
+        let guessed = [from_back, from_front].into_iter().flatten().find(is_it);
+        guessed.or_else(|| self.line.binary_search_by_key(&number, |(other, _)| *other).ok())
     }
 
     /// Those with a greater number.

@@ -1,5 +1,6 @@
 //! The memory broker through its public face.
 
+mod arrivals;
 mod full;
 mod lanes;
 mod order;
