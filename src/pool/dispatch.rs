@@ -61,10 +61,12 @@ impl Inner {
             warn!(%error, "cannot fetch a query");
             None
         }) else {
-            // Someone else was faster. A query that arrived while the worker was reserved has found no ready
-            // worker, so the supervisor looks again once it is given back.
+            // Someone else was faster, as happens all the time where both a query and a worker look for each other.
             drop(reservation);
-            self.nudge.notify_one();
+            if self.broker.waiting(&kind.name) > 0 {
+                // It may have come while the worker was reserved and have found none, so the supervisor looks again.
+                self.nudge.notify_one();
+            }
             return false;
         };
         self.remember_lane(kind, &config, &claim, &worker);

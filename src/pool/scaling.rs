@@ -25,18 +25,38 @@ use super::{
 /// How many keys without a worker are looked at in one pass.
 const LANES: usize = 32;
 
+/// A kind that has got workers, and why.
+#[must_use]
+pub(super) struct Growth {
+    kind: Arc<Kind>,
+    from: usize,
+    to: usize,
+    reason: String,
+}
+
 impl Supervisor {
     /// Brings the pool to the size it should have, as far as it can be done now.
-    pub(super) fn resize(&mut self) {
+    pub(super) async fn resize(&mut self) {
+        let grown = self.take_steps();
+        if grown.is_empty() {
+            return;
+        }
+        // New workers are on their way before they are talked about.
+        tokio::task::yield_now().await;
+        for Growth { kind, from, to, reason } in grown {
+            self.inner.scaled(&kind, from, to, reason);
+        }
+    }
+
+    fn take_steps(&mut self) -> Vec<Growth> {
         let now = Instant::now();
         self.find_outdated();
         let view = self.view(now);
         let steps = plan(&view);
         self.withdraw_requests(&view, &steps);
-        for step in steps {
-            self.take(step, now);
-        }
+        let grown = steps.into_iter().filter_map(|step| self.take(step, now)).collect();
         self.next_look = view.kinds.iter().filter_map(|kind| next_look(&view, kind)).min().map(|wait| now + wait);
+        grown
     }
 
     /// Marks the workers that were started with other settings than their kind has now. Only after a change: the
@@ -93,7 +113,7 @@ impl Supervisor {
             .iter()
             .map(|worker| {
                 let wanted = demand.waiting > demand.open && inner.broker.waits_for(&kind.name, worker.id);
-                worker_view(worker, wanted, self.replaces.get(&worker.id).copied())
+                WorkerView { wanted, replaces: self.replaces.get(&worker.id).copied(), ..worker_view(worker, now) }
             })
             .collect();
         let busy = workers.iter().filter(|worker| worker.is_busy()).count();
@@ -127,7 +147,7 @@ impl Supervisor {
         view
     }
 
-    fn take(&mut self, step: Step, now: Instant) {
+    fn take(&mut self, step: Step, now: Instant) -> Option<Growth> {
         match step {
             Step::Grow { kind, keys, reason } => {
                 let kind = self.inner.kinds.get(kind);
@@ -135,7 +155,7 @@ impl Supervisor {
                 let started = keys.into_iter().filter_map(|key| self.start_worker(&kind, key)).count();
                 let replaced = kind.scaling.lock().grew(started, now);
                 kind.metrics.restarted(replaced);
-                self.inner.scaled(&kind, from, from + started, reason);
+                return Some(Growth { kind, from, to: from + started, reason });
             }
             Step::Replace { kind, worker, reason } => {
                 let kind = self.inner.kinds.get(kind);
@@ -166,6 +186,7 @@ impl Supervisor {
             }
             Step::GiveWay { kind, reason } => self.inner.kinds.get(kind).ask_to_give_way(reason),
         }
+        None
     }
 
     fn shrink(&self, kind: usize, workers: &[WorkerId], cause: DeathCause, reason: String, now: Instant) {
@@ -202,21 +223,22 @@ impl Inner {
     }
 }
 
-fn worker_view(worker: &PoolWorker, wanted: bool, replaces: Option<WorkerId>) -> WorkerView {
-    let snapshot = worker.snapshot();
+/// What the worker itself knows.
+fn worker_view(worker: &PoolWorker, now: Instant) -> WorkerView {
+    let glance = worker.glance(now);
     WorkerView {
-        id: snapshot.id,
-        state: snapshot.state,
-        bound: snapshot.key.is_some(),
-        wanted,
-        drained: snapshot.drained,
-        idle_for: snapshot.idle_for,
-        age: snapshot.uptime,
-        queries: snapshot.queries_processed,
-        rss: snapshot.usage.map_or(snapshot.reserved, |usage| usage.rss),
-        reserved: snapshot.reserved,
-        due: snapshot.due,
-        replaces,
+        id: worker.id,
+        state: glance.state,
+        bound: worker.key().is_some(),
+        wanted: false,
+        drained: glance.drained,
+        idle_for: glance.idle_for,
+        age: glance.age,
+        queries: glance.queries_processed,
+        rss: glance.rss.unwrap_or(glance.reserved),
+        reserved: glance.reserved,
+        due: glance.due,
+        replaces: None,
     }
 }
 

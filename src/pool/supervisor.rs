@@ -94,7 +94,7 @@ impl Supervisor {
     pub async fn run(mut self, stop: StopSignals) -> Drained {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.resize();
+        self.resize().await;
         loop {
             let event = tokio::select! {
                 () = stop.drain.cancelled() => Event::Stop,
@@ -136,7 +136,7 @@ impl Supervisor {
             }
             Event::Nudge | Event::Stop => {}
         }
-        self.resize();
+        self.resize().await;
         self.inner.dispatch_all().await;
         self.fail_fast().await;
         self.settle();

@@ -49,8 +49,6 @@ pub struct Snapshot {
     pub drained: bool,
     /// Set aside for it out of the memory budget.
     pub reserved: u64,
-    /// Why it is to be replaced.
-    pub due: Option<DeathCause>,
 }
 
 /// The few facts about a worker that are looked at most often.
@@ -60,21 +58,34 @@ pub struct Glance {
     pub drained: bool,
     /// How long ago it last said anything.
     pub silence: Duration,
+    /// Since it was started.
+    pub age: Duration,
+    /// Since it was last given or last finished a query.
+    pub idle_for: Duration,
+    pub queries_processed: u64,
     /// As last measured.
     pub rss: Option<u64>,
     pub reserved: u64,
+    /// Why it is to be replaced.
+    pub due: Option<DeathCause>,
 }
 
 impl PoolWorker {
     /// Costs no allocation, as a snapshot does.
     pub fn glance(&self, now: Instant) -> Glance {
         let inner = self.lock.lock();
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let age = since(self.created);
         Glance {
             state: self.state(),
             drained: inner.drained,
-            silence: now.saturating_duration_since(inner.last_heard),
+            silence: since(inner.last_heard),
+            age,
+            idle_for: since(inner.last_activity),
+            queries_processed: inner.queries_processed,
             rss: inner.usage.latest().map(|sample| sample.rss),
             reserved: self.kind.memory.unwrap_or(0),
+            due: inner.due.or_else(|| self.wear.due(inner.dispatched, age, None)),
         }
     }
 
@@ -82,7 +93,6 @@ impl PoolWorker {
         let inner = self.lock.lock();
         let uptime = self.created.elapsed();
         let usage = inner.usage.latest();
-        let worn = self.wear.due(inner.dispatched, uptime, None);
         Snapshot {
             id: self.id,
             kind: self.kind.name.clone(),
@@ -100,7 +110,6 @@ impl PoolWorker {
             key: self.key().cloned(),
             drained: inner.drained,
             reserved: self.kind.memory.unwrap_or(0),
-            due: inner.due.or(worn),
         }
     }
 
@@ -251,16 +260,16 @@ mod tests {
     fn a_worker_that_was_once_too_large_is_due_for_good() {
         let worker = worker("memory_soft = \"10MiB\"");
         worker.measured(reading(10));
-        assert_eq!(worker.snapshot().due, None);
+        assert_eq!(worker.glance(Instant::now()).due, None);
         worker.measured(reading(11));
         worker.measured(reading(1));
-        assert_eq!(worker.snapshot().due, Some(DeathCause::RecycledMemory));
+        assert_eq!(worker.glance(Instant::now()).due, Some(DeathCause::RecycledMemory));
     }
 
     #[test]
     fn a_worker_without_a_limit_is_never_due() {
         let worker = worker("");
         worker.measured(reading(1 << 20));
-        assert_eq!((worker.snapshot().due, worker.has_had_its_queries()), (None, false));
+        assert_eq!((worker.glance(Instant::now()).due, worker.has_had_its_queries()), (None, false));
     }
 }

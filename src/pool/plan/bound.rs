@@ -50,11 +50,12 @@ fn helps(worker: &WorkerView, excess: Excess) -> bool {
 
 fn idle<'a>(view: &'a PoolView, excess: Excess, leaving: &[WorkerId]) -> Option<(&'a KindView, &'a WorkerView)> {
     let kinds = view.kinds.iter().filter(|kind| spare(kind, leaving) > 0);
-    let all = kinds.flat_map(|kind| kind.workers.iter().map(move |worker| (kind, worker)));
-    let may_go = all.filter(|(kind, worker)| {
-        let unpaired = kind.successor_of(worker.id).is_none();
-        is_idle(worker) && unpaired && helps(worker, excess) && stays(worker, leaving)
+    let unpaired = kinds.flat_map(|kind| {
+        let succeeded = kind.succeeded();
+        let alone = kind.workers.iter().filter(move |worker| !succeeded.contains(&worker.id));
+        alone.map(move |worker| (kind, worker))
     });
+    let may_go = unpaired.filter(|(_, worker)| is_idle(worker) && helps(worker, excess) && stays(worker, leaving));
     may_go.min_by_key(|(_, worker)| rank(view.eviction, worker))
 }
 

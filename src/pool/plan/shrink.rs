@@ -20,6 +20,9 @@ pub(super) fn plan(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>)
     }
     let gone = kind.count_of(leaving);
     let surplus = kind.live().saturating_sub(kind.floor + gone);
+    if surplus == 0 {
+        return;
+    }
     let idle = idle(kind, leaving);
     let too_long = |worker: &&&WorkerView| kind.config.idle_ttl.is_some_and(|ttl| worker.idle_for >= ttl);
     let expired: Vec<WorkerId> = idle.iter().filter(too_long).map(|worker| worker.id).take(surplus).collect();
@@ -48,8 +51,9 @@ pub(super) fn plan(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>)
 
 /// Those that may go, the one that has idled longest first.
 fn idle<'a>(kind: &'a KindView, leaving: &[WorkerId]) -> Vec<&'a WorkerView> {
+    let succeeded = kind.succeeded();
     let may_go = |worker: &&WorkerView| {
-        let paired = worker.replaces.is_some() || kind.successor_of(worker.id).is_some();
+        let paired = worker.replaces.is_some() || succeeded.contains(&worker.id);
         worker.is_free() && !worker.wanted && !worker.drained && !paired && !leaving.contains(&worker.id)
     };
     let mut idle: Vec<&WorkerView> = kind.workers.iter().filter(may_go).collect();

@@ -1,6 +1,6 @@
 //! The pool as plain data at one moment, for whoever decides about its size.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::room::Room;
 use crate::{
@@ -147,6 +147,11 @@ impl KindView {
 
     pub(super) fn worker(&self, id: WorkerId) -> Option<&WorkerView> {
         self.workers.iter().find(|worker| worker.id == id)
+    }
+
+    /// Those whose successors are there.
+    pub(super) fn succeeded(&self) -> HashSet<WorkerId> {
+        self.workers.iter().filter(|worker| !worker.is_stopping()).filter_map(|worker| worker.replaces).collect()
     }
 
     pub(super) fn successor_of(&self, id: WorkerId) -> Option<&WorkerView> {
