@@ -2,7 +2,8 @@
 
 use std::{
     collections::VecDeque,
-    fs,
+    fs::{self, File},
+    io::Read,
     path::Path,
     time::{Instant, SystemTime},
 };
@@ -14,6 +15,10 @@ const KEPT: usize = 60;
 /// worker starts is its own affair, and must not make looking at it expensive.
 const MOST_PROCESSES: usize = 64;
 const MOST_THREADS: usize = 256;
+
+/// The room for a file of `/proc` from the start, and what is read of it at most.
+const USUAL_BYTES: usize = 8 * 1024;
+const MOST_BYTES: u64 = 256 * 1024;
 
 /// One look at a worker's processes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,26 +54,30 @@ impl Reading {
     }
 
     fn of_family(proc: &Path, leader: u32) -> Option<Self> {
-        let mut family = vec![leader];
+        let (mut sum, threads) = Self::of_one(proc, leader)?;
+        let mut others = children(proc, leader, threads);
+        others.truncate(MOST_PROCESSES - 1);
         let mut at = 0;
-        while let Some(pid) = family.get(at) {
-            let room = MOST_PROCESSES - family.len();
-            family.extend(children(proc, *pid).into_iter().take(room));
+        while let Some(&pid) = others.get(at) {
             at += 1;
-        }
-        let mut sum = Self::of_one(proc, leader)?;
-        for reading in family[1..].iter().filter_map(|pid| Self::of_one(proc, *pid)) {
+            // One that has ended meanwhile has left its children to others.
+            let Some((reading, threads)) = Self::of_one(proc, pid) else { continue };
             sum.rss += reading.rss;
             sum.cpu_seconds += reading.cpu_seconds;
+            let room = MOST_PROCESSES - 1 - others.len();
+            others.extend(children(proc, pid, threads).into_iter().take(room));
         }
         // When the others were largest is not known; together they were at least as large as now.
         sum.peak_rss = sum.peak_rss.max(sum.rss);
         Some(sum)
     }
 
-    fn of_one(proc: &Path, pid: u32) -> Option<Self> {
-        let read = |file: &str| fs::read_to_string(proc.join(pid.to_string()).join(file)).ok();
-        Self::parse(&read("status")?, &read("stat")?, rustix::param::clock_ticks_per_second())
+    /// And how many threads it has.
+    fn of_one(proc: &Path, pid: u32) -> Option<(Self, Option<usize>)> {
+        let directory = proc.join(pid.to_string());
+        let (status, stat) = (read(&directory.join("status"))?, read(&directory.join("stat"))?);
+        let reading = Self::parse(&status, &stat, rustix::param::clock_ticks_per_second())?;
+        Some((reading, after_name(&stat).and_then(|mut fields| fields.nth(17)?.parse().ok())))
     }
 
     fn parse(status: &str, stat: &str, ticks_per_second: u64) -> Option<Self> {
@@ -77,9 +86,8 @@ impl Reading {
             let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
             Some(kib * 1024)
         };
-        // The name stands in parentheses and may hold anything; the two times are the 12th and 13th field after it.
-        let times: Vec<&str> = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(11).take(2).collect();
-        let ticks: u32 = times.iter().map(|time| time.parse::<u32>().unwrap_or(0)).sum();
+        let times = after_name(stat)?.skip(11).take(2);
+        let ticks: u32 = times.map(|time| time.parse::<u32>().unwrap_or(0)).sum();
         let per_second = u32::try_from(ticks_per_second).ok()?;
         Some(Self {
             rss: size("VmRSS:")?,
@@ -115,16 +123,34 @@ impl Usage {
 }
 
 /// None where the kernel does not tell.
-fn children(proc: &Path, pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(proc.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
-    let lists = threads.take(MOST_THREADS).filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+fn children(proc: &Path, pid: u32, threads: Option<usize>) -> Vec<u32> {
+    let directory = proc.join(pid.to_string()).join("task");
     let parse = |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>();
+    if threads == Some(1) {
+        // Most workers: to look for others would cost more than all the rest.
+        return read(&directory.join(pid.to_string()).join("children")).map(parse).unwrap_or_default();
+    }
+    let threads = fs::read_dir(directory).into_iter().flatten().flatten();
+    let lists = threads.take(MOST_THREADS).filter_map(|thread| read(&thread.path().join("children")));
     lists.flat_map(parse).collect()
+}
+
+/// The fields of a `stat` after the name, which stands in parentheses and may hold anything.
+fn after_name(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(stat.get(stat.rfind(')')? + 2..)?.split(' '))
+}
+
+/// A file of `/proc`, in two system calls beside opening and closing it: these files do not know how long they are, and the
+/// standard library begins with a few bytes.
+fn read(path: &Path) -> Option<String> {
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// How many processes the kernel has killed for lack of memory since it started; `None` where it does not say.
 pub(super) fn oom_kills() -> Option<u64> {
-    let vmstat = fs::read_to_string("/proc/vmstat").ok()?;
+    let vmstat = read(Path::new("/proc/vmstat"))?;
     vmstat.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
 }
 
