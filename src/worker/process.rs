@@ -1,12 +1,11 @@
 //! The only place that starts, signals and reaps worker processes.
 
 use std::{
-    fs::File,
     future::poll_fn,
-    io::{self, PipeReader},
+    io::{self, PipeReader, PipeWriter},
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
-    process::Command,
+    process::{Command, Stdio},
     sync::Arc,
     thread,
     time::Duration,
@@ -27,7 +26,7 @@ use super::{
     guard::Guardian,
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
     orphans::{Children, OwnChild},
-    standby::{self, Errand, Post, Standby, Streams, Watch},
+    standby::{self, Errand, Post, Standby, Watch},
     usage::Reading,
 };
 
@@ -68,12 +67,17 @@ pub(super) struct Process {
     guardian: Arc<Guardian>,
 }
 
-/// The pipes to be drained.
+/// The pipes of what a worker writes to its standard streams. If its stdout is its connection, nothing comes through that one.
 #[derive(Debug)]
-pub(super) struct Pipes {
-    pub stdout: Option<pipe::Receiver>,
-    pub stderr: pipe::Receiver,
+pub(super) struct Outputs<Pipe> {
+    pub stdout: Pipe,
+    pub stderr: Pipe,
 }
+
+pub(super) type Theirs = Outputs<PipeWriter>;
+pub(super) type Ours = Outputs<PipeReader>;
+/// To be drained.
+pub(super) type Pipes = Outputs<pipe::Receiver>;
 
 impl Spawner {
     /// `launcher` is our own binary.
@@ -96,11 +100,13 @@ impl Spawner {
     /// Through the standby, if there is one.
     pub(super) async fn spawn(&self, start: Start) -> io::Result<(Process, Pipes)> {
         let Start { plan, environment, stdio } = start;
-        let (theirs, ours) = streams(stdio)?;
         let errand = Errand { plan, environment };
-        let child = match self.send_off(&errand, &theirs)? {
-            Some(child) => child,
-            None => self.start(self.direct(errand, theirs)?).await?,
+        let (child, ours) = match self.send_off(&errand, stdio.as_ref())? {
+            Some(sent) => sent,
+            None => {
+                let (theirs, ours) = Outputs::pipes()?;
+                (self.start(self.direct(errand, stdio, theirs)?).await?, ours)
+            }
         };
         Process::adopt(child, ours, self.guardian.clone())
     }
@@ -131,23 +137,30 @@ impl Spawner {
     }
 
     async fn recruit(&self) -> io::Result<(Standby, Watch)> {
-        let (command, socket) = standby::recruit(&self.launcher)?;
-        Standby::new(self.start(command).await?, socket)
+        let (theirs, ours) = Outputs::pipes()?;
+        let (command, socket) = standby::recruit(&self.launcher, theirs)?;
+        Standby::new(self.start(command).await?, socket, ours)
     }
 
     /// `None` if nobody stands by, or not any more.
-    fn send_off(&self, errand: &Errand, streams: &Streams) -> io::Result<Option<OwnChild>> {
+    fn send_off(&self, errand: &Errand, stdio: Option<&StdUnixStream>) -> io::Result<Option<(OwnChild, Ours)>> {
         let Some(errand) = errand.encode()? else { return Ok(None) };
-        let sent = self.post.take().map(|standby| standby.send_off(&errand, streams));
+        let sent = self.post.take().map(|standby| standby.send_off(&errand, stdio));
+        // It may wait for the very processor that this thread goes on with.
+        thread::yield_now();
         Ok(sent.and_then(Result::ok))
     }
 
     /// A launcher that is told by its arguments and its environment.
-    fn direct(&self, errand: Errand, [stdin, stdout, stderr]: Streams) -> io::Result<Command> {
+    fn direct(&self, errand: Errand, stdio: Option<StdUnixStream>, theirs: Theirs) -> io::Result<Command> {
         let mut command = Command::new(&self.launcher);
         command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&errand.plan)?);
         command.env_clear().envs(errand.environment);
-        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        match stdio {
+            Some(stream) => command.stdin(OwnedFd::from(stream.try_clone()?)).stdout(OwnedFd::from(stream)),
+            None => command.stdin(Stdio::null()).stdout(theirs.stdout),
+        };
+        command.stderr(theirs.stderr);
         Ok(command)
     }
 
@@ -158,23 +171,17 @@ impl Spawner {
     }
 }
 
-/// The worker's standard streams, and our ends of those that are pipes: stdout, if it is one, and stderr.
-fn streams(stdio: Option<StdUnixStream>) -> io::Result<(Streams, (Option<PipeReader>, PipeReader))> {
-    let (stderr, their_stderr) = io::pipe()?;
-    if let Some(stream) = stdio {
-        return Ok(([stream.try_clone()?.into(), stream.into(), their_stderr.into()], (None, stderr)));
+impl Outputs<PipeWriter> {
+    /// The worker's ends and ours.
+    fn pipes() -> io::Result<(Theirs, Ours)> {
+        let (stdout, their_stdout) = io::pipe()?;
+        let (stderr, their_stderr) = io::pipe()?;
+        Ok((Self { stdout: their_stdout, stderr: their_stderr }, Outputs { stdout, stderr }))
     }
-    let (stdout, their_stdout) = io::pipe()?;
-    let nothing = File::open("/dev/null")?;
-    Ok(([nothing.into(), their_stdout.into(), their_stderr.into()], (Some(stdout), stderr)))
 }
 
 impl Process {
-    fn adopt(
-        mut own: OwnChild,
-        (stdout, stderr): (Option<PipeReader>, PipeReader),
-        guardian: Arc<Guardian>,
-    ) -> io::Result<(Self, Pipes)> {
+    fn adopt(mut own: OwnChild, ours: Ours, guardian: Arc<Guardian>) -> io::Result<(Self, Pipes)> {
         let child = &mut own.child;
         let pid = Pid::from_child(child);
         let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch);
@@ -189,7 +196,7 @@ impl Process {
         guardian.watch(child.id());
         let process = Self { child: Some(own), pid, exit_watch, guardian };
         let receive = |pipe: PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
-        let pipes = Pipes { stdout: stdout.map(receive).transpose()?, stderr: receive(stderr)? };
+        let pipes = Outputs { stdout: receive(ours.stdout)?, stderr: receive(ours.stderr)? };
         Ok((process, pipes))
     }
 

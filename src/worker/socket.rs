@@ -3,12 +3,20 @@
 use std::{
     fs::{self, DirBuilder, DirEntry, File},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown},
+    os::unix::{
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown},
+        net::UnixListener as StdUnixListener,
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use nix::unistd::Uid;
+use parking_lot::Mutex;
+use rustix::{
+    fs::{Mode, fchmod},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
+};
 use tokio::{net::UnixListener, time::timeout};
 use tracing::warn;
 
@@ -19,6 +27,10 @@ use super::identity::Owner;
 const PREFIX: &str = "remuda-";
 /// A worker's private directory is called so, and then by the worker's number.
 const PRIVATE_PREFIX: char = 'w';
+/// What the socket of the next worker is called.
+const SPARE: &str = "spare";
+/// How many that are not the worker may try to connect to its socket before the worker has to wait for them to be refused.
+const BACKLOG: i32 = 128;
 /// How long the end of a worker waits for its private directory to be removed.
 const REMOVE_WAIT: Duration = Duration::from_secs(5);
 /// Held locked for as long as the server lives, so that a later one can tell a leftover from a live directory.
@@ -30,15 +42,19 @@ const NEW_LOCK: &str = "lock.new";
 pub struct SocketDir {
     path: PathBuf,
     _lock: File,
+    /// That of the next worker, made ahead of time. It gets the worker's number when it is taken.
+    spare: Mutex<Option<WorkerSocket>>,
 }
 
 /// One worker's socket, removed when it is no longer needed.
 #[derive(Debug)]
 pub(super) struct WorkerSocket {
-    _directory: WorkerDir,
-    pub path: PathBuf,
+    file: SocketFile,
     pub listener: UnixListener,
 }
+
+#[derive(Debug)]
+struct SocketFile(PathBuf);
 
 impl SocketDir {
     /// Makes a directory that only this user can enter, under `base`, and removes those that dead servers left there.
@@ -50,43 +66,47 @@ impl SocketDir {
         let lock = File::create(path.join(NEW_LOCK))?;
         lock.try_lock().map_err(|error| io::Error::other(error.to_string()))?;
         fs::rename(path.join(NEW_LOCK), path.join(LOCK))?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, _lock: lock, spare: Mutex::default() })
+    }
+
+    /// Makes the socket of the next worker, if there is none. If that fails now, it is tried again when it is needed.
+    pub(super) fn prepare(&self) {
+        let mut spare = self.spare.lock();
+        if spare.is_none() {
+            *spare = WorkerSocket::bind(self.path.join(SPARE)).ok();
+        }
     }
 
     /// Makes the socket for one worker, which nobody but the worker's user can connect to. The directory around it
     /// stays ours, so that nobody can put something else in its place.
     pub(super) fn listen(&self, worker: WorkerId, owner: Owner) -> io::Result<WorkerSocket> {
-        let directory = WorkerDir(self.path.join(worker.to_string()));
-        DirBuilder::new().mode(0o700).create(&directory.0)?;
-        let path = directory.0.join("s");
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let path = self.path.join(worker.to_string());
+        let spare = self.spare.lock().take();
+        let moved = spare.and_then(|socket| socket.move_to(&path).ok());
+        let socket = moved.map_or_else(|| WorkerSocket::bind(path), Ok)?;
         if owner.is_another_user() {
-            lchown(&path, owner.user, owner.group).map_err(|error| cannot_give("socket", &error))?;
-            self.let_through(&directory.0)?;
+            lchown(socket.path(), owner.user, owner.group).map_err(|error| cannot_give("socket", &error))?;
+            self.let_through()?;
         }
-        Ok(WorkerSocket { _directory: directory, path, listener })
+        Ok(socket)
     }
 
     /// Makes an empty directory that only the worker's user can enter.
     pub(super) fn private(&self, worker: WorkerId, owner: Owner) -> io::Result<PrivateDir> {
-        let directory = PrivateDir(WorkerDir(self.path.join(format!("{PRIVATE_PREFIX}{worker}"))));
+        let directory = PrivateDir(self.path.join(format!("{PRIVATE_PREFIX}{worker}")));
         DirBuilder::new().mode(0o700).create(directory.path())?;
         if owner != Owner::default() {
             lchown(directory.path(), owner.user, owner.group).map_err(|error| cannot_give("directory", &error))?;
         }
         if owner.is_another_user() {
-            self.let_through(&self.path)?;
+            self.let_through()?;
         }
         Ok(directory)
     }
 
-    /// Lets everyone pass through a directory, and ours around it, without being able to look into it.
-    fn let_through(&self, directory: &Path) -> io::Result<()> {
-        for path in [&self.path, directory] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o711))?;
-        }
-        Ok(())
+    /// Lets everyone pass through the directory without being able to look into it.
+    fn let_through(&self) -> io::Result<()> {
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711))
     }
 }
 
@@ -101,27 +121,56 @@ impl Drop for SocketDir {
     }
 }
 
-/// One worker's own directory, removed when nobody needs it any more.
-#[derive(Debug)]
-struct WorkerDir(PathBuf);
+impl WorkerSocket {
+    fn bind(path: PathBuf) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // The file has the socket's mode from its first moment on.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        let file = SocketFile(path);
+        listen(&socket, BACKLOG)?;
+        Ok(Self { file, listener: UnixListener::from_std(StdUnixListener::from(socket))? })
+    }
 
-impl Drop for WorkerDir {
+    fn move_to(mut self, path: &Path) -> io::Result<Self> {
+        fs::rename(self.path(), path)?;
+        path.clone_into(&mut self.file.0);
+        Ok(self)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.file.0
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            warn!(path = %self.0.display(), %error, "cannot remove a worker's directory");
-        }
+        warn_unless_gone(&self.0, fs::remove_file(&self.0));
     }
 }
 
 /// Where one worker works, removed with all that the worker has left there.
 #[derive(Debug)]
-pub(super) struct PrivateDir(WorkerDir);
+pub(super) struct PrivateDir(PathBuf);
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        warn_unless_gone(&self.0, fs::remove_dir_all(&self.0));
+    }
+}
+
+fn warn_unless_gone(path: &Path, removed: io::Result<()>) {
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn!(path = %path.display(), %error, "cannot remove what a worker was given");
+    }
+}
 
 impl PrivateDir {
     pub(super) fn path(&self) -> &Path {
-        &self.0.0
+        &self.0
     }
 
     /// Removes it without holding anyone up: a worker may have left much behind.
@@ -162,9 +211,9 @@ fn is_left_over(entry: &DirEntry) -> io::Result<bool> {
     Ok(lock.metadata()?.is_file() && lock.try_lock().is_ok())
 }
 
-/// Whether this is the name of a worker's socket directory or private directory.
+/// Whether this is the name of a worker's socket or private directory.
 fn is_workers(name: &str) -> bool {
-    name.strip_prefix(PRIVATE_PREFIX).unwrap_or(name).parse::<u64>().is_ok()
+    name == SPARE || name.strip_prefix(PRIVATE_PREFIX).unwrap_or(name).parse::<u64>().is_ok()
 }
 
 fn is_suffix(text: &str) -> bool {
@@ -181,16 +230,40 @@ mod tests {
         let dir = SocketDir::create(base.path()).unwrap();
         assert_eq!(fs::metadata(&dir.path).unwrap().permissions().mode() & 0o777, 0o700);
         let socket = dir.listen(WorkerId(1), Owner::default()).unwrap();
-        assert_eq!(fs::metadata(&socket.path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
         assert!(!dir.path.join("1").exists());
+        dir.prepare();
         let private = dir.private(WorkerId(1), Owner::default()).unwrap();
         assert_eq!(fs::metadata(private.path()).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(private.path().join("left"), "behind").unwrap();
         private.remove().await;
         assert!(!dir.path.join("w1").exists());
+        assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 2, "the lock, and the socket of who comes next");
         drop(dir);
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_made_ahead_is_as_if_it_had_been_made_now() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = SocketDir::create(base.path()).unwrap();
+        for (worker, ahead) in [(1, true), (2, false), (3, true)] {
+            if ahead {
+                dir.prepare();
+            }
+            if worker == 3 {
+                // Someone who clears out what looks old.
+                fs::remove_file(dir.path.join(SPARE)).unwrap();
+            }
+            let socket = dir.listen(WorkerId(worker), Owner::default()).unwrap();
+            assert_eq!(socket.path(), dir.path.join(worker.to_string()));
+            assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
+            let caller = tokio::net::UnixStream::connect(socket.path());
+            let (connected, accepted) = tokio::join!(caller, socket.listener.accept());
+            assert!(connected.is_ok() && accepted.is_ok());
+        }
+        assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 1, "nothing is left but the lock");
     }
 
     #[test]
@@ -200,7 +273,8 @@ mod tests {
         fs::create_dir(&leftover).unwrap();
         File::create(leftover.join(LOCK)).unwrap();
         fs::create_dir_all(leftover.join("w7/precious no more")).unwrap();
-        fs::create_dir(leftover.join("7")).unwrap();
+        File::create(leftover.join("spare")).unwrap();
+        File::create(leftover.join("7")).unwrap();
         let others = ["remuda-project", "remuda-89abcdef"].map(|name| base.path().join(name));
         for other in &others {
             fs::create_dir(other).unwrap();

@@ -1,18 +1,20 @@
 //! The standby: a launcher that was started ahead of time, so that to start a worker takes one message and one `exec`.
 //!
-//! It waits at its stdin, a socket, for the plan, the environment and the three standard streams of the worker that it is to
-//! become. Until then it has nothing that is a worker's: it is the server's own process, with the server's rights and an empty
-//! environment. It ends with the server, or by itself when the server lets go of the socket.
+//! It waits at its stdin, a socket, for the plan and the environment of the worker that it is to become, and for its connection
+//! if that is to be its stdin and stdout. Until then it has nothing that is a worker's but the pipes for its output: it is the
+//! server's own process, with the server's rights and an empty environment. It ends with the server, or by itself when the server
+//! lets go of the socket.
 
 use std::{
+    fs::File,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{net::UnixStream, process::CommandExt},
     },
     path::Path,
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
 };
 
 use parking_lot::Mutex;
@@ -26,7 +28,7 @@ use rustix::{
     process::{
         DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, set_dumpable_behavior, set_parent_process_death_signal,
     },
-    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+    stdio::{dup2_stdin, dup2_stdout},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{io::unix::AsyncFd, sync::oneshot};
@@ -36,6 +38,7 @@ use crate::system;
 use super::{
     launch::{self, LaunchPlan},
     orphans::OwnChild,
+    process::{Ours, Theirs},
 };
 
 /// The first argument that turns our binary into a standby.
@@ -51,9 +54,6 @@ pub(super) struct Errand {
     pub plan: LaunchPlan,
     pub environment: Vec<(String, String)>,
 }
-
-/// The worker's stdin, stdout and stderr.
-pub(super) type Streams = [OwnedFd; 3];
 
 /// Where the standby waits, of which there is one at most.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ enum Slot {
 #[derive(Debug)]
 pub(super) struct Standby {
     /// `None` once it is a worker.
-    child: Option<OwnChild>,
+    who: Option<(OwnChild, Ours)>,
     socket: OwnedFd,
     /// Dropped with it: then nobody need wait for its end any more.
     _kept: oneshot::Sender<()>,
@@ -127,45 +127,49 @@ impl Post {
     }
 }
 
-/// What starts a standby, and the server's end of its socket. `launcher` is our own binary.
-pub(super) fn recruit(launcher: &Path) -> io::Result<(Command, OwnedFd)> {
+/// What starts a standby, and the server's end of its socket. `launcher` is our own binary. It has the pipes of the worker's
+/// output from the start, and keeps silent until it is one.
+pub(super) fn recruit(launcher: &Path, outputs: Theirs) -> io::Result<(Command, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut command = Command::new(launcher);
     command.arg0("remuda").arg(STANDBY_ARGUMENT).env_clear();
-    command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(theirs).stdout(outputs.stdout).stderr(outputs.stderr);
     Ok((command, ours))
 }
 
 impl Standby {
-    /// Both come of `recruit`.
-    pub(super) fn new(child: OwnChild, socket: OwnedFd) -> io::Result<(Self, Watch)> {
+    /// What `recruit` has started, with the server's ends of all that it was given.
+    pub(super) fn new(child: OwnChild, socket: OwnedFd, outputs: Ours) -> io::Result<(Self, Watch)> {
         let (kept, let_go) = oneshot::channel();
         let pid = Pid::from_child(&child.child);
-        let standby = Self { child: Some(child), socket, _kept: kept };
+        let standby = Self { who: Some((child, outputs)), socket, _kept: kept };
         let exit = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch)?;
         Ok((standby, Watch { exit, let_go }))
     }
 
-    /// Makes a worker of it. An error means that it is of no use, and has ended.
-    pub(super) fn send_off(mut self, errand: &[u8], streams: &Streams) -> io::Result<OwnChild> {
-        let streams = streams.each_ref().map(AsFd::as_fd);
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(3))];
+    /// Makes a worker of it, with the stream as its stdin and stdout if there is one. An error means that it is of no use, and
+    /// has ended.
+    pub(super) fn send_off(mut self, errand: &[u8], stdio: Option<&UnixStream>) -> io::Result<(OwnChild, Ours)> {
+        let streams: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&streams));
+        if !streams.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&streams));
+        }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         sendmsg(&self.socket, &[IoSlice::new(errand)], &mut control, flags)?;
-        Ok(self.child.take().expect("it is not a worker yet"))
+        Ok(self.who.take().expect("it is not a worker yet"))
     }
 
     /// Whether it has not ended. Reaps it if it has.
     fn is_waiting(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|own| matches!(own.child.try_wait(), Ok(None)))
+        self.who.as_mut().is_some_and(|(own, _)| matches!(own.child.try_wait(), Ok(None)))
     }
 }
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        if let Some(OwnChild { child, .. }) = &mut self.child {
+        if let Some((OwnChild { child, .. }, _)) = &mut self.who {
             // It sleeps, or has ended: there is nothing to wait for but the kernel.
             let _ = child.kill();
             let _ = child.wait();
@@ -197,17 +201,32 @@ pub fn stand_by() -> ExitCode {
     // A worker of the same user must not get hold of us, nor read what we are told: that may be another kind's.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    match receive().and_then(|received| received.map(take_over).transpose()) {
+    launch::rehearse();
+    match File::open("/dev/null").and_then(await_errand) {
         Ok(Some(errand)) => launch::carry_out(&errand),
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
+/// Waits for the errand, and gives the worker its stdin: the stream that came with the errand, or else nothing. `None` if the
+/// server has let go of its end.
+fn await_errand(nothing: File) -> io::Result<Option<Vec<u8>>> {
+    let Some((errand, stdio)) = receive()? else { return Ok(None) };
+    match stdio {
+        Some(stream) => {
+            dup2_stdin(&stream)?;
+            dup2_stdout(&stream)?;
+        }
+        None => dup2_stdin(&nothing)?,
+    }
+    Ok(Some(errand))
+}
+
 /// `None` if the server has let go of its end.
-fn receive() -> io::Result<Option<(Vec<u8>, Streams)>> {
+fn receive() -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
     let mut text = vec![0; LARGEST];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(io::stdin(), &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -223,15 +242,6 @@ fn receive() -> io::Result<Option<(Vec<u8>, Streams)>> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let streams: Vec<OwnedFd> = rights.flatten().collect();
-    let streams = streams.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Some((text, streams)))
-}
-
-/// Makes the worker's streams our own. What goes wrong from here on can be told.
-fn take_over((errand, [stdin, stdout, stderr]): (Vec<u8>, Streams)) -> io::Result<Vec<u8>> {
-    dup2_stderr(stderr)?;
-    dup2_stdout(stdout)?;
-    dup2_stdin(stdin)?;
-    Ok(errand)
+    let stdio = rights.flatten().next();
+    Ok(Some((text, stdio)))
 }

@@ -50,7 +50,6 @@ impl Driver {
         let stream = self.connect(door, begun + kind.connect_timeout).await?;
         self.adopt(stream);
         let introduction = self.await_ready(begun + kind.start_timeout).await?;
-        self.measure();
         // Refused only if a stop was asked for in the meantime, which the driver sees next.
         self.worker.introduced(introduction);
         Ok(())
@@ -66,7 +65,7 @@ impl Driver {
         let (door, stdio) = match kind.transport {
             Transport::Socket => {
                 let socket = self.surroundings.sockets.listen(self.worker.id, owner)?;
-                environment.push(("REMUDA_SOCKET".to_owned(), socket.path.display().to_string()));
+                environment.push(("REMUDA_SOCKET".to_owned(), socket.path().display().to_string()));
                 (Door::Socket(socket), None)
             }
             Transport::Stdio => {
@@ -107,9 +106,7 @@ impl Driver {
     }
 
     fn watch(&mut self, process: Process, pipes: Pipes) {
-        if let Some(stdout) = pipes.stdout {
-            self.drains.drain(&self.worker, Channel::Stdout, stdout);
-        }
+        self.drains.drain(&self.worker, Channel::Stdout, pipes.stdout);
         self.drains.drain(&self.worker, Channel::Stderr, pipes.stderr);
         self.process = Some(process);
     }

@@ -33,10 +33,10 @@ fn pid_in(seen: &Value) -> u32 {
 fn circumstances(seen: &Value) -> BTreeMap<String, String> {
     let pid = pid_in(seen).to_string();
     let id = seen["env"]["REMUDA_WORKER_ID"].as_str().unwrap();
-    // The directories are called by the worker's number, and pipes and sockets by numbers of their own.
+    // The socket and the directory are called by the worker's number, and pipes and sockets by numbers of their own.
     let anonymous = |value: &Value| {
         let text = value.to_string().replace(&format!("\"{pid}\""), "PID");
-        text.replace(&format!("/{id}/s\""), "/ID/s\"").replace(&format!("/w{id}\""), "/wID\"")
+        text.replace(&format!("/{id}\""), "/ID\"").replace(&format!("/w{id}\""), "/wID\"")
     };
     let mut told: BTreeMap<String, String> =
         ["cwd", "args", "ppid", "uid", "gid"].map(|name| (name.to_owned(), anonymous(&seen[name]))).into();

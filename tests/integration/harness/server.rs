@@ -1,6 +1,7 @@
 //! A server process of its own for each test.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::{Path, PathBuf},
@@ -229,6 +230,13 @@ impl Server {
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|entry| entry.path());
         entries.filter(|path| !path.ends_with("remuda.toml") && !path.ends_with("gates")).collect()
+    }
+
+    /// What is in the server's own directory for its workers, beside its lock and the socket that is made ahead for the next one.
+    pub(crate) fn belongings(&self) -> BTreeSet<String> {
+        let [own] = self.leftovers().try_into().expect("the server has one directory");
+        let names = std::fs::read_dir(own).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name != "lock" && name != "spare").collect()
     }
 }
 

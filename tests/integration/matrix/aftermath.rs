@@ -65,7 +65,7 @@ impl Aftermath<'_> {
         assert_eq!(running, live, "the processes below the server are its workers");
         // A socket is there only until its worker has connected.
         let own: BTreeSet<String> = workers.iter().map(|worker| format!("w{}", worker.worker_id)).collect();
-        assert_eq!(self.directories(), own, "each live worker has its own directory, and nothing else is there");
+        assert_eq!(self.server.belongings(), own, "each live worker has its own directory, and nothing else is there");
         self.check_descriptors().await;
     }
 
@@ -102,13 +102,6 @@ impl Aftermath<'_> {
         for row in self.rows {
             check_row(row, &by_kind.remove(row.kind()).unwrap_or_default());
         }
-    }
-
-    /// What is in the server's private directory beside its lock.
-    fn directories(&self) -> BTreeSet<String> {
-        let [private] = self.server.leftovers().try_into().expect("the server has one directory");
-        let entries = fs::read_dir(private).unwrap().flatten();
-        entries.map(|entry| entry.file_name().into_string().unwrap()).filter(|name| name != "lock").collect()
     }
 }
 
