@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant, time::SystemTime};
 use tracing::{Instrument, Span, info, warn};
 
 use crate::{
+    config::Transport,
     model::{Certificate, DeathCause, Exit, Rung},
     state::{ConnectionState, WorkerState},
 };
@@ -51,12 +52,28 @@ pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Sur
     let started = Instant::now();
     let mut driver = Driver::new(worker, host, surroundings);
     let started_up = driver.start().await;
-    driver.surroundings.spawner.renew();
+    driver.surroundings.renew(driver.worker.kind.transport);
     let end = match started_up {
         Ok(()) => driver.serve().await,
         Err(end) => end,
     };
     driver.finish(end, started).await
+}
+
+impl Surroundings {
+    /// Has ready for the next worker what takes time. A start is to be over by then, so that the two do not compete for the
+    /// processors.
+    fn renew(&self, transport: Transport) {
+        let (spawner, sockets) = (self.spawner.clone(), self.sockets.clone());
+        tokio::spawn(async move {
+            if transport == Transport::Socket {
+                sockets.prepare();
+            }
+            // What follows lasts as long as the standby.
+            drop(sockets);
+            spawner.renew().await;
+        });
+    }
 }
 
 impl Driver {
@@ -67,7 +84,7 @@ impl Driver {
             surroundings,
             process: None,
             connection: None,
-            drains: Drains::new(),
+            drains: Drains::default(),
             running: None,
             private: None,
             oom_kills_before: None,
@@ -81,7 +98,7 @@ impl Driver {
         let (exit, rung) = self.stop_process(end.farewell).await;
         self.connection = None;
         let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
-        let stderr = std::mem::replace(&mut self.drains, Drains::new()).finish().await;
+        let stderr = std::mem::take(&mut self.drains).finish().await;
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         self.span().in_scope(|| log_end(&certificate));
         if let Some(running) = self.running.take() {

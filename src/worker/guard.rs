@@ -35,6 +35,20 @@ pub(super) struct Guardian {
     child: Mutex<OwnChild>,
 }
 
+/// A process group that ends with the server for as long as this lives. To be dropped before its leader is reaped, after which
+/// the group's id may become another's.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    guardian: Arc<Guardian>,
+    group: u32,
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.guardian.tell(&format!("-{}\n", self.group));
+    }
+}
+
 /// Runs the guardian until its stdin ends.
 #[must_use]
 pub fn guard() -> ExitCode {
@@ -77,12 +91,9 @@ impl Guardian {
         Ok(Self { child: Mutex::new(children.start(&mut command)?), lines: Mutex::new(Some(writer)) })
     }
 
-    pub(super) fn watch(&self, group: u32) {
+    pub(super) fn watch(self: &Arc<Self>, group: u32) -> Guarded {
         self.tell(&format!("+{group}\n"));
-    }
-
-    pub(super) fn release(&self, group: u32) {
-        self.tell(&format!("-{group}\n"));
+        Guarded { guardian: self.clone(), group }
     }
 
     fn tell(&self, line: &str) {

@@ -35,7 +35,7 @@ const REPORT_PREFIX: &str = "remuda-launch: ";
 const REHEARSAL: &[u8] =
     br#"{"plan":{"parent":1,"directory":"/","private":true,"user":"u","group":"g","confinement":{"no_new_privs":true,
 "landlock_read":["/"],"landlock_write":["/"],"max_open_files":1,"max_processes":1,"max_core_size":1,"max_file_size":1,
-"max_address_space":1,"max_cpu_time":{"secs":1,"nanos":0}},"command":["a","\"b\""]},"environment":[["A","\u0001"]]}"#;
+"max_address_space":1,"max_cpu_time":{"secs":1,"nanos":0}},"command":["/dev/null/a","\"b\""]},"environment":[["A","\u0001"]]}"#;
 
 /// What the launcher is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,12 +92,17 @@ pub(super) fn carry_out(errand: &[u8]) -> ExitCode {
     })
 }
 
-/// Reads an errand that is none: code that has run before is in memory, and need not be looked for while a worker waits for it.
+/// Reads an errand that is none, and executes a program that cannot be there: code that has run before is in memory, and need not
+/// be looked for while a worker waits for it.
 pub(super) fn rehearse() {
-    drop(black_box(serde_json::from_slice::<Errand>(black_box(REHEARSAL))));
+    if let Ok(Errand { plan, environment }) = serde_json::from_slice(black_box(REHEARSAL))
+        && let Ok((program, arguments)) = split(&plan)
+    {
+        let _ = Command::new(program).args(arguments).env_clear().envs(environment).exec();
+    }
 }
 
-fn report(failure: &LaunchFailure) -> ExitCode {
+pub(super) fn report(failure: &LaunchFailure) -> ExitCode {
     let report = serde_json::to_string(failure).unwrap_or_default();
     #[expect(clippy::print_stderr, reason = "the server reads the reason from here")]
     {
@@ -108,9 +113,10 @@ fn report(failure: &LaunchFailure) -> ExitCode {
 
 fn attempt(plan: Option<String>) -> LaunchFailure {
     let Some(plan) = plan else { return LaunchFailure::said(Stage::Plan, "no plan was given") };
-    match serde_json::from_str(&plan) {
-        Ok(plan) => follow(&plan, |command| command),
-        Err(error) => LaunchFailure::said(Stage::Plan, &error.to_string()),
+    match (serde_json::from_str(&plan), set_apart()) {
+        (Ok(plan), Ok(())) => follow(&plan, |command| command),
+        (Ok(_), Err(failure)) => failure,
+        (Err(error), _) => LaunchFailure::said(Stage::Plan, &error.to_string()),
     }
 }
 
@@ -129,11 +135,16 @@ fn split(plan: &LaunchPlan) -> Result<(&String, &[String]), LaunchFailure> {
     plan.command.split_first().ok_or_else(|| LaunchFailure::said(Stage::Plan, "the command is empty"))
 }
 
-/// Becomes what the worker will be, but for its program.
-pub(super) fn prepare(plan: &LaunchPlan) -> Result<(), LaunchFailure> {
+/// Does what is the same for every worker, and comes first.
+pub(super) fn set_apart() -> Result<(), LaunchFailure> {
     close_inherited_on_exec().map_err(|error| LaunchFailure::io(Stage::Descriptors, &error))?;
     // A session has no terminal at first, and nobody from outside can join a process group in it.
     setsid().map_err(|error| LaunchFailure::io(Stage::Session, &error.into()))?;
+    Ok(())
+}
+
+/// Becomes what the worker will be, but for its program, once it is set apart.
+pub(super) fn prepare(plan: &LaunchPlan) -> Result<(), LaunchFailure> {
     confine::limit(&plan.confinement)?;
     identity::take_on(plan.user.as_deref(), plan.group.as_deref())?;
     capabilities::give_up()?;

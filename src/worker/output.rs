@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::{net::unix::pipe, task::JoinHandle, time::timeout};
 use tracing::{info, warn};
 
-use super::PoolWorker;
+use super::{PoolWorker, process::Pipes};
 
 /// How much of stderr a certificate quotes.
 const TAIL_BYTES: usize = 8 * 1024;
@@ -26,34 +26,26 @@ const PER_SECOND: f64 = 50.0;
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Channel {
+enum Channel {
     Stdout,
     Stderr,
 }
 
-/// The readers of one worker's pipes.
-#[derive(Debug)]
+/// The reader of one worker's pipes.
+#[derive(Debug, Default)]
 pub(super) struct Drains {
     tail: Arc<Mutex<VecDeque<u8>>>,
-    tasks: Vec<JoinHandle<()>>,
+    task: Option<JoinHandle<()>>,
 }
 
 impl Drains {
-    pub(super) fn new() -> Self {
-        Self { tail: Arc::default(), tasks: Vec::new() }
-    }
-
-    pub(super) fn drain(&mut self, worker: &PoolWorker, channel: Channel, pipe: pipe::Receiver) {
-        let forward = Forward {
-            worker: worker.id.0,
-            kind: worker.kind.name.clone(),
-            channel,
-            line: Vec::new(),
-            allowance: Allowance::new(Instant::now()),
-            dropped: 0,
-        };
-        let tail = (channel == Channel::Stderr).then(|| self.tail.clone());
-        self.tasks.push(tokio::spawn(read_all(pipe, forward, tail)));
+    /// One task for both: most workers write to neither.
+    pub(super) fn begin(&mut self, worker: &PoolWorker, pipes: Pipes) {
+        let [stdout, stderr] = [Channel::Stdout, Channel::Stderr].map(|channel| Forward::new(worker, channel));
+        let tail = self.tail.clone();
+        self.task = Some(tokio::spawn(async move {
+            tokio::join!(read_all(pipes.stdout, stdout, None), read_all(pipes.stderr, stderr, Some(tail)));
+        }));
     }
 
     /// What stderr ended with so far.
@@ -64,10 +56,8 @@ impl Drains {
 
     /// Waits for the pipes to end, but not for ever, and returns the end of stderr.
     pub(super) async fn finish(mut self) -> String {
-        let deadline = Instant::now() + LAST_WORDS;
-        for task in &mut self.tasks {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let _ = timeout(left, &mut *task).await;
+        if let Some(task) = &mut self.task {
+            let _ = timeout(LAST_WORDS, task).await;
         }
         self.tail()
     }
@@ -75,7 +65,7 @@ impl Drains {
 
 impl Drop for Drains {
     fn drop(&mut self) {
-        for task in &self.tasks {
+        if let Some(task) = &self.task {
             task.abort();
         }
     }
@@ -124,6 +114,11 @@ struct Forward {
 }
 
 impl Forward {
+    fn new(worker: &PoolWorker, channel: Channel) -> Self {
+        let (worker, kind) = (worker.id.0, worker.kind.name.clone());
+        Self { worker, kind, channel, line: Vec::new(), allowance: Allowance::new(Instant::now()), dropped: 0 }
+    }
+
     fn take(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);

@@ -23,7 +23,7 @@ use tracing::debug;
 use crate::{model::Exit, system};
 
 use super::{
-    guard::Guardian,
+    guard::{Guarded, Guardian},
     launch::{LAUNCH_ARGUMENT, LaunchPlan},
     orphans::{Children, OwnChild},
     standby::{self, Errand, Post, Standby, Watch},
@@ -64,7 +64,7 @@ pub(super) struct Process {
     child: Option<OwnChild>,
     pid: Pid,
     exit_watch: AsyncFd<OwnedFd>,
-    guardian: Arc<Guardian>,
+    guarded: Option<Guarded>,
 }
 
 /// The pipes of what a worker writes to its standard streams. If its stdout is its connection, nothing comes through that one.
@@ -72,6 +72,14 @@ pub(super) struct Process {
 pub(super) struct Outputs<Pipe> {
     pub stdout: Pipe,
     pub stderr: Pipe,
+}
+
+/// One that was started to be a worker, and need not be one yet.
+#[derive(Debug)]
+pub(super) struct Recruit {
+    pub child: OwnChild,
+    pub outputs: Ours,
+    pub guarded: Guarded,
 }
 
 pub(super) type Theirs = Outputs<PipeWriter>;
@@ -101,26 +109,21 @@ impl Spawner {
     pub(super) async fn spawn(&self, start: Start) -> io::Result<(Process, Pipes)> {
         let Start { plan, environment, stdio } = start;
         let errand = Errand { plan, environment };
-        let (child, ours) = match self.send_off(&errand, stdio.as_ref())? {
-            Some(sent) => sent,
-            None => {
-                let (theirs, ours) = Outputs::pipes()?;
-                (self.start(self.direct(errand, stdio, theirs)?).await?, ours)
-            }
+        let recruit = if let Some(sent) = self.send_off(&errand, stdio.as_ref())? {
+            sent
+        } else {
+            let (theirs, ours) = Outputs::pipes()?;
+            self.recruit(self.direct(errand, stdio, theirs)?, ours).await?
         };
-        Process::adopt(child, ours, self.guardian.clone())
+        Process::adopt(recruit)
     }
 
-    /// Has a launcher stand by for the next worker, unless one does. A start is to be over by then, so that the two do not
-    /// compete for the processors.
-    pub(super) fn renew(&self) {
-        if self.post.call() {
-            tokio::spawn(self.clone().man_post());
+    /// Has a launcher stand by for the next worker, unless one does, for as long as it does.
+    pub(super) async fn renew(self) {
+        if !self.post.call() {
+            return;
         }
-    }
-
-    async fn man_post(self) {
-        let (standby, watch) = match self.recruit().await {
+        let (standby, watch) = match self.stand_by().await {
             Ok(recruited) => recruited,
             Err(error) => {
                 debug!(%error, "no launcher stands by");
@@ -136,19 +139,26 @@ impl Spawner {
         }
     }
 
-    async fn recruit(&self) -> io::Result<(Standby, Watch)> {
+    async fn stand_by(&self) -> io::Result<(Standby, Watch)> {
         let (theirs, ours) = Outputs::pipes()?;
-        let (command, socket) = standby::recruit(&self.launcher, theirs)?;
-        Standby::new(self.start(command).await?, socket, ours)
+        let (command, socket) = standby::command(&self.launcher, theirs)?;
+        Standby::new(self.recruit(command, ours).await?, socket)
+    }
+
+    async fn recruit(&self, command: Command, outputs: Ours) -> io::Result<Recruit> {
+        let child = self.start(command).await?;
+        Ok(Recruit { guarded: self.guardian.watch(child.child.id()), child, outputs })
     }
 
     /// `None` if nobody stands by, or not any more.
-    fn send_off(&self, errand: &Errand, stdio: Option<&StdUnixStream>) -> io::Result<Option<(OwnChild, Ours)>> {
+    fn send_off(&self, errand: &Errand, stdio: Option<&StdUnixStream>) -> io::Result<Option<Recruit>> {
         let Some(errand) = errand.encode()? else { return Ok(None) };
-        let sent = self.post.take().map(|standby| standby.send_off(&errand, stdio));
-        // It may wait for the very processor that this thread goes on with.
-        thread::yield_now();
-        Ok(sent.and_then(Result::ok))
+        let sent = self.post.take().and_then(|standby| standby.send_off(&errand, stdio).ok());
+        if sent.is_some() {
+            // It may wait for the very processor that this thread goes on with.
+            thread::yield_now();
+        }
+        Ok(sent)
     }
 
     /// A launcher that is told by its arguments and its environment.
@@ -181,7 +191,8 @@ impl Outputs<PipeWriter> {
 }
 
 impl Process {
-    fn adopt(mut own: OwnChild, ours: Ours, guardian: Arc<Guardian>) -> io::Result<(Self, Pipes)> {
+    fn adopt(recruit: Recruit) -> io::Result<(Self, Pipes)> {
+        let Recruit { child: mut own, outputs, guarded } = recruit;
         let child = &mut own.child;
         let pid = Pid::from_child(child);
         let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch);
@@ -189,14 +200,14 @@ impl Process {
             Ok(watch) => watch,
             Err(error) => {
                 signal_all(pid, Signal::KILL);
+                drop(guarded);
                 let _ = child.wait();
                 return Err(error);
             }
         };
-        guardian.watch(child.id());
-        let process = Self { child: Some(own), pid, exit_watch, guardian };
+        let process = Self { child: Some(own), pid, exit_watch, guarded: Some(guarded) };
         let receive = |pipe: PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
-        let pipes = Outputs { stdout: receive(ours.stdout)?, stderr: receive(ours.stderr)? };
+        let pipes = Outputs { stdout: receive(outputs.stdout)?, stderr: receive(outputs.stderr)? };
         Ok((process, pipes))
     }
 
@@ -230,8 +241,7 @@ impl Process {
         if timeout(KILL_WAIT, self.exit_watch.readable()).await.is_err() {
             return Exit::Unknown;
         }
-        // Before the reaping, after which the group's id may become another's.
-        self.guardian.release(child.id());
+        self.guarded = None;
         let exit = child.wait().into();
         self.child = None;
         exit
@@ -247,7 +257,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some(own) = self.child.take() {
             signal_all(self.pid, Signal::KILL);
-            self.guardian.release(own.child.id());
+            self.guarded = None;
             // Only a panic or an unkillable process leads here; the wait may block, so it gets a thread.
             let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || own.wait());
         }

@@ -84,7 +84,7 @@ pub fn try_reach(errand: Option<String>) -> ExitCode {
     let Some(errand) = errand.and_then(|errand| serde_json::from_str::<Errand>(&errand).ok()) else {
         return ExitCode::FAILURE;
     };
-    let can_be_launched = launch::prepare(&errand.plan).is_ok();
+    let can_be_launched = launch::set_apart().and_then(|()| launch::prepare(&errand.plan)).is_ok();
     let tried = |file: &PathBuf| can_be_launched.then(|| reach_of(file)).flatten();
     let reached: Vec<Option<Reach>> = errand.files.iter().map(tried).collect();
     match serde_json::to_writer(io::stdout(), &reached) {

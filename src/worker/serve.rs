@@ -41,9 +41,6 @@ impl Driver {
         let vitals = Vitals::new(self.expectations(), Instant::now().into_std());
         let mut clocks = Clocks::new(Instant::now() + self.measure_every(), vitals);
         self.host.ready(&self.worker.clone()).await;
-        // Its first query need not wait for this.
-        self.measure();
-        self.surroundings.sockets.prepare();
         loop {
             if let Some(end) = self.heed_intent() {
                 return end;

@@ -43,7 +43,16 @@ pub struct SocketDir {
     path: PathBuf,
     _lock: File,
     /// That of the next worker, made ahead of time. It gets the worker's number when it is taken.
-    spare: Mutex<Option<WorkerSocket>>,
+    spare: Mutex<Option<Listening>>,
+}
+
+/// A socket of which the runtime does not know yet.
+#[derive(Debug)]
+struct Listening {
+    file: SocketFile,
+    /// By which the file is known again.
+    inode: u64,
+    listener: StdUnixListener,
 }
 
 /// One worker's socket, removed when it is no longer needed.
@@ -73,7 +82,7 @@ impl SocketDir {
     pub(super) fn prepare(&self) {
         let mut spare = self.spare.lock();
         if spare.is_none() {
-            *spare = WorkerSocket::bind(self.path.join(SPARE)).ok();
+            *spare = Listening::bind(self.path.join(SPARE)).ok();
         }
     }
 
@@ -83,12 +92,12 @@ impl SocketDir {
         let path = self.path.join(worker.to_string());
         let spare = self.spare.lock().take();
         let moved = spare.and_then(|socket| socket.move_to(&path).ok());
-        let socket = moved.map_or_else(|| WorkerSocket::bind(path), Ok)?;
+        let Listening { file, listener, .. } = moved.map_or_else(|| Listening::bind(path), Ok)?;
         if owner.is_another_user() {
-            lchown(socket.path(), owner.user, owner.group).map_err(|error| cannot_give("socket", &error))?;
+            lchown(&file.0, owner.user, owner.group).map_err(|error| cannot_give("socket", &error))?;
             self.let_through()?;
         }
-        Ok(socket)
+        Ok(WorkerSocket { file, listener: UnixListener::from_std(listener)? })
     }
 
     /// Makes an empty directory that only the worker's user can enter.
@@ -121,7 +130,7 @@ impl Drop for SocketDir {
     }
 }
 
-impl WorkerSocket {
+impl Listening {
     fn bind(path: PathBuf) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -129,16 +138,25 @@ impl WorkerSocket {
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         bind(&socket, &SocketAddrUnix::new(&path)?)?;
         let file = SocketFile(path);
+        let inode = fs::symlink_metadata(&file.0)?.ino();
         listen(&socket, BACKLOG)?;
-        Ok(Self { file, listener: UnixListener::from_std(StdUnixListener::from(socket))? })
+        Ok(Self { file, inode, listener: socket.into() })
     }
 
     fn move_to(mut self, path: &Path) -> io::Result<Self> {
-        fs::rename(self.path(), path)?;
+        fs::rename(&self.file.0, path)?;
         path.clone_into(&mut self.file.0);
+        if fs::symlink_metadata(path)?.ino() != self.inode {
+            // Who may write here may have put another in its place while nobody looked.
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // Nobody had a reason to come before it was anyone's.
+        while self.listener.accept().is_ok() {}
         Ok(self)
     }
+}
 
+impl WorkerSocket {
     pub(super) fn path(&self) -> &Path {
         &self.file.0
     }
@@ -222,6 +240,10 @@ fn is_suffix(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, os::unix::net::UnixStream as StdUnixStream};
+
+    use tokio::io::AsyncReadExt;
+
     use super::*;
 
     #[tokio::test]
@@ -248,20 +270,26 @@ mod tests {
     async fn a_socket_that_was_made_ahead_is_as_if_it_had_been_made_now() {
         let base = tempfile::tempdir().unwrap();
         let dir = SocketDir::create(base.path()).unwrap();
-        for (worker, ahead) in [(1, true), (2, false), (3, true)] {
-            if ahead {
-                dir.prepare();
+        let spare = dir.path.join(SPARE);
+        for worker in 1..=4 {
+            dir.prepare();
+            match worker {
+                2 => fs::remove_file(&spare).unwrap(),
+                3 => {
+                    fs::remove_file(&spare).unwrap();
+                    drop(StdUnixListener::bind(&spare).unwrap());
+                }
+                _ => {}
             }
-            if worker == 3 {
-                // Someone who clears out what looks old.
-                fs::remove_file(dir.path.join(SPARE)).unwrap();
-            }
+            let early = StdUnixStream::connect(&spare);
             let socket = dir.listen(WorkerId(worker), Owner::default()).unwrap();
             assert_eq!(socket.path(), dir.path.join(worker.to_string()));
             assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
-            let caller = tokio::net::UnixStream::connect(socket.path());
-            let (connected, accepted) = tokio::join!(caller, socket.listener.accept());
-            assert!(connected.is_ok() && accepted.is_ok());
+            let connected = StdUnixStream::connect(socket.path()).unwrap();
+            let (mut accepted, _) = socket.listener.accept().await.unwrap();
+            (&connected).write_all(b"x").unwrap();
+            assert_eq!(accepted.read_u8().await.unwrap(), b'x', "whoever came early is not taken for the worker");
+            assert_eq!(early.is_ok(), matches!(worker, 1 | 4));
         }
         assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 1, "nothing is left but the lock");
     }

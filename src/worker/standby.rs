@@ -22,11 +22,12 @@ use rustix::{
     cmsg_space,
     io::Errno,
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-        SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
     },
     process::{
-        DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, set_dumpable_behavior, set_parent_process_death_signal,
+        DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, set_dumpable_behavior,
+        set_parent_process_death_signal, waitid,
     },
     stdio::{dup2_stdin, dup2_stdout},
 };
@@ -36,9 +37,8 @@ use tokio::{io::unix::AsyncFd, sync::oneshot};
 use crate::system;
 
 use super::{
-    launch::{self, LaunchPlan},
-    orphans::OwnChild,
-    process::{Ours, Theirs},
+    launch::{self, LaunchFailure, LaunchPlan, Stage},
+    process::{Recruit, Theirs},
 };
 
 /// The first argument that turns our binary into a standby.
@@ -72,7 +72,7 @@ enum Slot {
 #[derive(Debug)]
 pub(super) struct Standby {
     /// `None` once it is a worker.
-    who: Option<(OwnChild, Ours)>,
+    recruit: Option<Recruit>,
     socket: OwnedFd,
     /// Dropped with it: then nobody need wait for its end any more.
     _kept: oneshot::Sender<()>,
@@ -119,7 +119,7 @@ impl Post {
     /// Lets go of a standby that has ended.
     pub(super) fn bury(&self) {
         let mut slot = self.0.lock();
-        if let Slot::Manned(standby) = &mut *slot
+        if let Slot::Manned(standby) = &*slot
             && !standby.is_waiting()
         {
             *slot = Slot::Vacant;
@@ -129,7 +129,7 @@ impl Post {
 
 /// What starts a standby, and the server's end of its socket. `launcher` is our own binary. It has the pipes of the worker's
 /// output from the start, and keeps silent until it is one.
-pub(super) fn recruit(launcher: &Path, outputs: Theirs) -> io::Result<(Command, OwnedFd)> {
+pub(super) fn command(launcher: &Path, outputs: Theirs) -> io::Result<(Command, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut command = Command::new(launcher);
     command.arg0("remuda").arg(STANDBY_ARGUMENT).env_clear();
@@ -138,18 +138,18 @@ pub(super) fn recruit(launcher: &Path, outputs: Theirs) -> io::Result<(Command, 
 }
 
 impl Standby {
-    /// What `recruit` has started, with the server's ends of all that it was given.
-    pub(super) fn new(child: OwnChild, socket: OwnedFd, outputs: Ours) -> io::Result<(Self, Watch)> {
+    /// Who was started with `command`, and the server's end of the socket.
+    pub(super) fn new(recruit: Recruit, socket: OwnedFd) -> io::Result<(Self, Watch)> {
         let (kept, let_go) = oneshot::channel();
-        let pid = Pid::from_child(&child.child);
-        let standby = Self { who: Some((child, outputs)), socket, _kept: kept };
+        let pid = Pid::from_child(&recruit.child.child);
+        let standby = Self { recruit: Some(recruit), socket, _kept: kept };
         let exit = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch)?;
         Ok((standby, Watch { exit, let_go }))
     }
 
     /// Makes a worker of it, with the stream as its stdin and stdout if there is one. An error means that it is of no use, and
     /// has ended.
-    pub(super) fn send_off(mut self, errand: &[u8], stdio: Option<&UnixStream>) -> io::Result<(OwnChild, Ours)> {
+    pub(super) fn send_off(mut self, errand: &[u8], stdio: Option<&UnixStream>) -> io::Result<Recruit> {
         let streams: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -158,20 +158,23 @@ impl Standby {
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         sendmsg(&self.socket, &[IoSlice::new(errand)], &mut control, flags)?;
-        Ok(self.who.take().expect("it is not a worker yet"))
+        Ok(self.recruit.take().expect("it is not a worker yet"))
     }
 
-    /// Whether it has not ended. Reaps it if it has.
-    fn is_waiting(&mut self) -> bool {
-        self.who.as_mut().is_some_and(|(own, _)| matches!(own.child.try_wait(), Ok(None)))
+    /// Whether it has not ended. It is not reaped by being asked.
+    fn is_waiting(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let waits = |recruit: &Recruit| waitid(WaitId::Pid(Pid::from_child(&recruit.child.child)), options);
+        self.recruit.as_ref().is_some_and(|recruit| matches!(waits(recruit), Ok(None)))
     }
 }
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        if let Some((OwnChild { child, .. }, _)) = &mut self.who {
+        if let Some(Recruit { mut child, guarded, .. }) = self.recruit.take() {
             // It sleeps, or has ended: there is nothing to wait for but the kernel.
-            let _ = child.kill();
+            let _ = child.child.kill();
+            drop(guarded);
             let _ = child.wait();
         }
     }
@@ -201,24 +204,28 @@ pub fn stand_by() -> ExitCode {
     // A worker of the same user must not get hold of us, nor read what we are told: that may be another kind's.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if launch::set_apart().is_err() {
+        // The next launcher will tell why.
+        return ExitCode::FAILURE;
+    }
     launch::rehearse();
-    match File::open("/dev/null").and_then(await_errand) {
+    match File::open("/dev/null").and_then(|nothing| await_errand(&nothing)) {
         Ok(Some(errand)) => launch::carry_out(&errand),
         Ok(None) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Err(error) => launch::report(&LaunchFailure::io(Stage::Descriptors, &error)),
     }
 }
 
 /// Waits for the errand, and gives the worker its stdin: the stream that came with the errand, or else nothing. `None` if the
 /// server has let go of its end.
-fn await_errand(nothing: File) -> io::Result<Option<Vec<u8>>> {
+fn await_errand(nothing: &File) -> io::Result<Option<Vec<u8>>> {
     let Some((errand, stdio)) = receive()? else { return Ok(None) };
     match stdio {
         Some(stream) => {
             dup2_stdin(&stream)?;
             dup2_stdout(&stream)?;
         }
-        None => dup2_stdin(&nothing)?,
+        None => dup2_stdin(nothing)?,
     }
     Ok(Some(errand))
 }
@@ -236,6 +243,9 @@ fn receive() -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
     };
     if received.bytes == 0 {
         return Ok(None);
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("its connection was lost on the way"));
     }
     text.truncate(received.bytes);
     let rights = control.drain().filter_map(|message| match message {

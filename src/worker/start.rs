@@ -27,7 +27,6 @@ use super::{
     identity::Owner,
     launch::LaunchPlan,
     outbox::Outbox,
-    output::Channel,
     process::{Pipes, Process, Start},
     serve::EXIT_AFTER_CLOSE,
     socket::WorkerSocket,
@@ -52,6 +51,8 @@ impl Driver {
         let introduction = self.await_ready(begun + kind.start_timeout).await?;
         // Refused only if a stop was asked for in the meantime, which the driver sees next.
         self.worker.introduced(introduction);
+        // Before its first query, which may be its last.
+        self.measure();
         Ok(())
     }
 
@@ -106,8 +107,7 @@ impl Driver {
     }
 
     fn watch(&mut self, process: Process, pipes: Pipes) {
-        self.drains.drain(&self.worker, Channel::Stdout, pipes.stdout);
-        self.drains.drain(&self.worker, Channel::Stderr, pipes.stderr);
+        self.drains.begin(&self.worker, pipes);
         self.process = Some(process);
     }
 
