@@ -180,17 +180,22 @@ def median(values):
     return statistics.median(list(values))
 
 
+def revision():
+    """What was measured; with a mark if that is not what was committed."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def machine():
     """What was measured, and where."""
     model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return {
         "processors": os.cpu_count(),
         "model": model[1] if model else platform.machine(),
         "memory_gib": round(memory),
         "kernel": platform.release().split("-")[0],
-        "revision": revision,
+        "revision": revision(),
     }
 
 

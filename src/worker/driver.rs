@@ -64,13 +64,14 @@ impl Surroundings {
     /// Has ready for the next worker what takes time. A start is to be over by then, so that the two do not compete for the
     /// processors.
     fn renew(&self, transport: Transport) {
-        let (spawner, sockets) = (self.spawner.clone(), self.sockets.clone());
+        // Nobody but the pool keeps the directory from being removed.
+        let (spawner, sockets) = (self.spawner.clone(), Arc::downgrade(&self.sockets));
         tokio::spawn(async move {
-            if transport == Transport::Socket {
+            if transport == Transport::Socket
+                && let Some(sockets) = sockets.upgrade()
+            {
                 sockets.prepare();
             }
-            // What follows lasts as long as the standby.
-            drop(sockets);
             spawner.renew().await;
         });
     }

@@ -35,7 +35,7 @@ const REPORT_PREFIX: &str = "remuda-launch: ";
 const REHEARSAL: &[u8] =
     br#"{"plan":{"parent":1,"directory":"/","private":true,"user":"u","group":"g","confinement":{"no_new_privs":true,
 "landlock_read":["/"],"landlock_write":["/"],"max_open_files":1,"max_processes":1,"max_core_size":1,"max_file_size":1,
-"max_address_space":1,"max_cpu_time":{"secs":1,"nanos":0}},"command":["/dev/null/a","\"b\""]},"environment":[["A","\u0001"]]}"#;
+"max_address_space":1,"max_cpu_time":{"secs":1,"nanos":0}},"command":["/dev/zero/a","\"b\""]},"environment":[["A","\u0001"]]}"#;
 
 /// What the launcher is to do.
 #[derive(Debug, Serialize, Deserialize)]

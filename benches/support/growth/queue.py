@@ -5,8 +5,9 @@ import wire
 DEPTHS = [0, 1_000, 10_000, 100_000, 1_000_000]
 PAYLOAD_BYTES = 200
 LOAD = ["--concurrency", 64, "--kind", "echo"]
-# Ended queries are kept too by default; here only those that wait are weighed.
-CONFIG = '[results]\nmax_ended = 100\n\n[queue]\nmax_queries = 2_000_000\n\n[pool]\nmax_workers = 16\ndrain_timeout = "1s"\n'
+# As many have ended before the first look as are kept at most, so that only those that wait add to the memory.
+ENDED = 20_000
+CONFIG = '[queue]\nmax_queries = 2_000_000\n\n[pool]\nmax_workers = 16\ndrain_timeout = "1s"\n'
 
 
 def start():
@@ -18,13 +19,14 @@ def start():
     return pool, connection
 
 
-def measure(rounds=5, count=10_000):
+def measure(rounds=9, count=10_000):
     payload = '{"text":"' + "x" * (PAYLOAD_BYTES - 11) + '"}'
     query = wire.submit("held", payload)
     points, waiting = [], 0
     (base, _), (pool, connection) = start(), start()
     with base, pool:
-        rig.cost(pool, count, *LOAD)
+        for server in (base, pool):
+            rig.cost(server, ENDED, *LOAD)
         before = rig.rss_bytes(pool.pid)
         for depth in DEPTHS:
             connection.call_many("Submit", query, depth - waiting)

@@ -1,7 +1,11 @@
 """What readers cost: each further one of a query's log, and those that do not read."""
+import socket
+
 import rig
 import wire
 
+# As the kernel counts the states of a connection.
+ESTABLISHED = 1
 READERS = [1, 10, 100]
 MESSAGES = 20_000
 LOG = f'{{"stream":{MESSAGES},"size":200}}'
@@ -32,6 +36,8 @@ def rate_beside_slow(pool):
         connection.open("StreamResults", wire.stream_results(name))
     seen = rate(pool)
     for connection in connections:
+        if connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED:
+            raise RuntimeError("a reader that does not read was cut off")
         connection.close()
     return seen
 

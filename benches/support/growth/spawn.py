@@ -16,7 +16,7 @@ PROGRAMS = {
     "echo": [rig.binary(), "worker", "echo"],
     "python": [sys.executable, str(rig.HERE / "peers/remuda_worker.py")],
 }
-STARTS = 20
+STARTS = 30
 LARGE = 2 << 30
 PAYLOAD = 2 << 20
 

@@ -26,7 +26,7 @@ def readyz(server, count=200):
     return rig.median(times)
 
 
-def measure(rounds=5, count=10_000):
+def measure(rounds=9, count=10_000):
     points = []
     with rig.Pool(WORKERS[0]) as base:
         idle = settled_rss(base)
