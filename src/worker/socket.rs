@@ -150,8 +150,12 @@ impl Listening {
             // Who may write here may have put another in its place while nobody looked.
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // Nobody had a reason to come before it was anyone's.
-        while self.listener.accept().is_ok() {}
+        // Nobody had a reason to come before it was anyone's. Whoever goes on coming is not waited for.
+        for _ in 0..=BACKLOG {
+            if self.listener.accept().is_err() {
+                break;
+            }
+        }
         Ok(self)
     }
 }
@@ -286,9 +290,10 @@ mod tests {
             assert_eq!(socket.path(), dir.path.join(worker.to_string()));
             assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
             let connected = StdUnixStream::connect(socket.path()).unwrap();
-            let (mut accepted, _) = socket.listener.accept().await.unwrap();
             (&connected).write_all(b"x").unwrap();
-            assert_eq!(accepted.read_u8().await.unwrap(), b'x', "whoever came early is not taken for the worker");
+            let (mut accepted, _) = socket.listener.accept().await.unwrap();
+            let said = timeout(Duration::from_secs(10), accepted.read_u8()).await;
+            assert_eq!(said.expect("whoever came early is not taken for the worker").unwrap(), b'x');
             assert_eq!(early.is_ok(), matches!(worker, 1 | 4));
         }
         assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 1, "nothing is left but the lock");
