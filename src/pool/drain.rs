@@ -23,6 +23,27 @@ const RESERVE: Duration = Duration::from_secs(1);
 /// give up by then is left behind.
 const REAP: Duration = Duration::from_millis(600);
 
+/// When a stop comes to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Schedule {
+    /// Queries that still run are stopped, and all workers with them.
+    stop: Instant,
+    /// What is left of the workers is killed.
+    kill: Instant,
+    end: Instant,
+}
+
+impl Schedule {
+    /// All is over when queries have had `limit` and the slowest worker `ladder`. What is kept for what follows SIGKILL is taken
+    /// from the ladder, and from the queries if it would leave the workers less than half of that.
+    fn new(begun: Instant, limit: Duration, ladder: Duration) -> Self {
+        let whole = limit + ladder;
+        let before_kill = whole.saturating_sub(RESERVE.min(whole / 4));
+        let before_stop = limit.min(before_kill.saturating_sub(ladder / 2));
+        Self { stop: begun + before_stop, kill: begun + before_kill, end: begun + whole }
+    }
+}
+
 /// What the stop cost, and when it is to be over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
@@ -49,13 +70,11 @@ impl Supervisor {
         let running = self.inner.data.busy_count();
         info!(running, timeout = ?limit, "draining");
         self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
-        let begun = Instant::now();
-        let whole = limit + self.inner.longest_ladder();
-        let end = begun + whole;
+        let Schedule { stop: until, kill, end } = Schedule::new(Instant::now(), limit, self.inner.longest_ladder());
         // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
-        while self.inner.has_work() && self.go_on(&stop, &mut tick, begun + limit).await {}
+        while self.inner.has_work() && self.go_on(&stop, &mut tick, until).await {}
         let rejected = self.inner.broker.close().await;
-        let killed = self.stop_workers(&stop, &mut tick, end - RESERVE.min(whole / 4)).await;
+        let killed = self.stop_workers(&stop, &mut tick, kill).await;
         let hurried = killed.or_else(|| stop.now.is_cancelled().then(Instant::now));
         let end = hurried.map_or(end, |at| end.min(at + RESERVE));
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
@@ -154,6 +173,31 @@ impl Inner {
     fn request_stop_of_all(&self, mode: StopMode) {
         for worker in self.data.snapshot() {
             worker.request_stop(DeathCause::Shutdown, mode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_have_half_of_their_ladder_at_least_and_a_stop_ends_when_it_was_said() {
+        let begun = Instant::now();
+        let after = |at: Instant| (at - begun).as_millis();
+        for (limit, ladder, stop, kill) in [
+            (30_000, 7_000, 30_000, 36_000),
+            (30_000, 1_200, 29_600, 30_200),
+            (30_000, 300, 29_150, 29_300),
+            (30_000, 0, 29_000, 29_000),
+            (200, 200, 200, 300),
+            (0, 7_000, 0, 6_000),
+            (0, 0, 0, 0),
+        ] {
+            let [limit, ladder] = [limit, ladder].map(Duration::from_millis);
+            let schedule = Schedule::new(begun, limit, ladder);
+            assert_eq!((after(schedule.stop), after(schedule.kill)), (stop, kill), "{limit:?} and {ladder:?}");
+            assert_eq!(schedule.end, begun + limit + ladder);
         }
     }
 }

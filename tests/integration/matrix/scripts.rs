@@ -16,14 +16,15 @@ use super::table::{
 const SETTINGS: &str = r#"
 min = 1
 max = 1
-cancel_grace = "100ms"
-term_grace = "200ms"
 max_line_bytes = "1KiB"
 ping_interval = "100ms"
 restart_backoff = "10ms"
 restart_backoff_max = "50ms"
 circuit_failures = 1000
 "#;
+/// One who does not go by itself is soon made to; whoever does has time for that.
+const SHORT_GRACE: &str = "cancel_grace = \"100ms\"\nterm_grace = \"200ms\"\n";
+const LONG_GRACE: &str = "cancel_grace = \"20s\"\nterm_grace = \"200ms\"\n";
 const SHORT_SILENCE: &str = "heartbeat_warning = \"300ms\"\nheartbeat_timeout = \"1s\"\n";
 const SHORT_START: &str = "connect_timeout = \"1s\"\nstart_timeout = \"1s\"\n";
 
@@ -90,7 +91,9 @@ fn settings(row: &Row) -> String {
         Some(StartTimeout) => SHORT_START,
         _ => "",
     };
-    format!("{SETTINGS}{short}")
+    let goes_by_itself = row.phase == DuringShutdown && row.misbehaviour.own_exit().is_some();
+    let grace = if goes_by_itself { LONG_GRACE } else { SHORT_GRACE };
+    format!("{SETTINGS}{grace}{short}")
 }
 
 /// The misbehaviour itself.

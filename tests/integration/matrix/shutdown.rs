@@ -84,7 +84,11 @@ fn check_ends(row: &Row, server: &Server) {
     let causes: Vec<&str> = ends.iter().filter_map(|end| end["cause"].as_str()).collect();
     let expected: Vec<String> = expected.into_iter().map(cause_name).collect();
     assert_eq!(causes, expected, "{row:?}: {ends:?}");
-    if row.phase == Phase::DuringShutdown && row.misbehaviour.exit().1 == "SIGKILL" {
-        assert_eq!(ends[0]["exit"], json!("was killed by SIGKILL"), "{row:?}");
+    if row.phase == Phase::DuringShutdown {
+        let exit = match row.misbehaviour.own_exit().unwrap_or_else(|| row.misbehaviour.exit()) {
+            (Some(code), _) => format!("exited with code {code}"),
+            (None, signal) => format!("was killed by {signal}"),
+        };
+        assert_eq!(ends[0]["exit"], json!(exit), "{row:?}");
     }
 }

@@ -164,6 +164,15 @@ impl Misbehaviour {
         }
     }
 
+    /// How a worker ends that is told to go and then does this, if it goes without being made to.
+    pub(super) fn own_exit(self) -> Option<(Option<i32>, &'static str)> {
+        match self {
+            Exit0 | Exit3 | Segfault | Killed | Abort | HalfLineThenExit | GrandchildHoldsSocket => Some(self.exit()),
+            SocketClosed | SilentHang | Stopped | IgnoresCancel | IgnoresSigterm => None,
+            _ => Some((Some(0), "")),
+        }
+    }
+
     /// Whether it shows in the number of stale frames.
     pub(super) fn is_stale(self) -> bool {
         matches!(self, StaleFrame | MessageAfterComplete | TwoCompletes)
