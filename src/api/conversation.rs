@@ -40,8 +40,9 @@ const MAX_PENDING_RESETS: usize = 1024;
 const MAX_LOCAL_RESETS: usize = 1024;
 /// How much a client may send before it is read, in one call and in all: large requests come in few steps.
 const WINDOW: u32 = 1 << 20;
-/// How much of an answer waits within the connection.
-const SEND_BUFFER: usize = 400 * 1024;
+/// How much of an answer waits within the connection: enough for one write, since the kernel has what is on its way. With more,
+/// whoever asks for much and reads nothing costs more and gains nobody anything.
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// How often the parts may wake each other before other tasks have their turn.
 const ROUNDS: usize = 16;
@@ -206,6 +207,11 @@ where
                 Some(Ok((request, respond))) => {
                     self.calls.push((self.begin)(request, respond));
                     self.wakers.calls.wake_by_ref();
+                    if self.turns.is_over() {
+                        // There may be more of them.
+                        self.wakers.frames.wake_by_ref();
+                        return Poll::Pending;
+                    }
                 }
                 Some(Err(error)) => {
                     debug!(%error, "a connection failed");
