@@ -167,7 +167,7 @@ fn check_named_tests(page: &str, text: &str) -> usize {
         let path = module.replace("::", "/");
         let places = match path.strip_suffix("/tests") {
             Some(unit) => vec![format!("src/{unit}.rs"), format!("src/{path}.rs")],
-            None => vec![format!("tests/integration/{path}.rs"), format!("src/{path}.rs")],
+            None => ["tests/integration/", "tests/", "src/"].map(|dir| format!("{dir}{path}.rs")).to_vec(),
         };
         let there = places.iter().filter_map(|place| fs::read_to_string(root().join(place)).ok());
         let needle = format!("fn {test}()");

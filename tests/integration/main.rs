@@ -26,7 +26,6 @@ mod export;
 mod failed_loads;
 mod failures;
 mod harness;
-mod hostile;
 mod http;
 mod keys;
 mod lifecycle;

@@ -1,6 +1,5 @@
 //! Who is let in: tokens and their roles on every method and path, TLS with and without client certificates.
 
-pub(crate) mod authority;
 mod exposed;
 mod secrets;
 mod strangers;

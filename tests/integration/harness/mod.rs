@@ -1,5 +1,6 @@
 //! Starts the real server on ports of its own in a temporary directory, and waits for things with a deadline.
 
+mod authority;
 mod client;
 mod command;
 mod herd;
@@ -17,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use authority::{Authority, Identity};
 pub(crate) use client::{Client, Ended, TestEvent, query};
 pub(crate) use command::{run, told};
 pub(crate) use herd::Gate;

@@ -2,8 +2,7 @@
 
 use std::process::Stdio;
 
-use super::authority::Authority;
-use crate::harness::{Server, fake_kind, remuda, told};
+use crate::harness::{Authority, Server, fake_kind, remuda, told};
 
 struct Setup {
     dir: tempfile::TempDir,

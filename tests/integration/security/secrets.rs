@@ -9,10 +9,11 @@ use std::{
 
 use serde_json::json;
 
-use super::authority::Authority;
 use crate::{
     confinement::kernel_has_landlock,
-    harness::{SHARED_SECRETS, Server, fake_kind, is_root, public_copy, public_dir, remuda, run, skip, told},
+    harness::{
+        Authority, SHARED_SECRETS, Server, fake_kind, is_root, public_copy, public_dir, remuda, run, skip, told,
+    },
 };
 
 struct Setup {

@@ -18,12 +18,10 @@ use tokio_rustls::{
 use tonic::{Code, transport::Channel};
 
 use super::{
-    HTTP_PATHS, all_methods,
-    authority::{Authority, Identity},
-    call,
+    HTTP_PATHS, all_methods, call,
     tls::{HEALTH, Setup, start},
 };
-use crate::harness::DEADLINE;
+use crate::harness::{Authority, DEADLINE, Identity};
 
 impl Setup {
     /// What the HTTP side answers to someone with this certificate; nothing if it does not.

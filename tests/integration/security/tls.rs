@@ -18,11 +18,8 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig},
 };
 
-use super::{
-    authority::{Authority, Identity},
-    call,
-};
-use crate::harness::{DEADLINE, Server, eventually, fake_kind, remuda, told};
+use super::call;
+use crate::harness::{Authority, DEADLINE, Identity, Server, eventually, fake_kind, remuda, told};
 
 pub(super) struct Setup {
     pub server: Server,

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 
 use super::{
     Victim,
-    connections::{ALONE, PLACES, many},
+    connections::{PLACES, many},
     floods::{EXECUTE, reset_flood},
     middle, normal, one,
     raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS},
@@ -187,8 +187,7 @@ impl Victim {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_connections_are_opened_and_left_open() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start(&format!("max_connections = {PLACES}"), "").await;
+    let mut victim = Victim::alone(&format!("max_connections = {PLACES}"), "").await;
     let count = many();
     let leave_open = move |attack: &Attack| {
         let _left: Vec<_> = (0..count).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
@@ -200,8 +199,7 @@ async fn while_connections_are_opened_and_left_open() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_calls_are_made_and_taken_back_at_once() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start("", "").await;
+    let mut victim = Victim::alone("", "").await;
     // Once beforehand, so that what is sent is made by then.
     reset_flood(&victim.server.grpc);
     let flood = |attack: &Attack| {
@@ -217,8 +215,7 @@ async fn while_calls_are_made_and_taken_back_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_messages_of_a_gibibyte_are_announced() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start("", "").await;
+    let mut victim = Victim::alone("", "").await;
     let announce = |attack: &Attack| {
         let call = raw::call(EXECUTE);
         let message = [&[0], &(1_u32 << 30).to_be_bytes()[..], &[b'x'; 16_000]].concat();
@@ -241,8 +238,7 @@ fn is_answered(stream: &TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_calls_come_with_a_mebibyte_of_metadata() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start("", "").await;
+    let mut victim = Victim::alone("", "").await;
     let much = raw::field("x-much", &"y".repeat(16 << 10)).repeat(64);
     let mut frames = Vec::new();
     for (n, part) in [raw::call(EXECUTE), much].concat().chunks(16 << 10).enumerate() {
@@ -264,8 +260,7 @@ async fn while_calls_come_with_a_mebibyte_of_metadata() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_bytes_come_one_by_one() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start("", "").await;
+    let mut victim = Victim::alone("", "").await;
     let dribble = |attack: &Attack| {
         let connect = |door: &str| TcpStream::connect(door).unwrap();
         let greetings: Vec<_> = (0..100).map(|_| connect(&attack.grpc)).collect();
@@ -293,8 +288,7 @@ async fn while_bytes_come_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_streams_are_not_read() {
-    let _alone = ALONE.lock().await;
-    let mut victim = Victim::start("", "").await;
+    let mut victim = Victim::alone("", "").await;
     let results = much_to_read(&mut victim).await;
     let ask = move |attack: &Attack| {
         let _unread = ask_for_all(&attack.grpc, &results);

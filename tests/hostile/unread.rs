@@ -31,10 +31,10 @@ fn ask(address: &str, path: &str, message: &impl Message, window: u32) -> TcpStr
     body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
     body.extend(message);
     let call = raw::call(path);
-    for id in (1..STREAMS * 2).step_by(2) {
-        stream.write_all(&raw::frame(HEADERS, END_HEADERS, id, &call)).unwrap();
-        stream.write_all(&raw::frame(DATA, END_STREAM, id, &body)).unwrap();
-    }
+    let calls = (1..STREAMS * 2)
+        .step_by(2)
+        .map(|id| [raw::frame(HEADERS, END_HEADERS, id, &call), raw::frame(DATA, END_STREAM, id, &body)].concat());
+    stream.write_all(&calls.collect::<Vec<_>>().concat()).unwrap();
     stream
 }
 

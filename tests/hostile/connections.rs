@@ -6,7 +6,6 @@ use std::{
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::sync::Mutex;
 
 use super::{
     Victim, normal,
@@ -16,9 +15,6 @@ use crate::harness::{DEADLINE, eventually, skip};
 
 const MANY: u64 = 10_000;
 pub(super) const PLACES: usize = 200;
-
-/// Held by whoever opens that many: this process has not descriptors enough for two of them at once.
-pub(super) static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// How many connections this process can have: `MANY`, or where fewer are allowed those, which is not the whole test.
 pub(super) fn many() -> u64 {
@@ -50,9 +46,9 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_connections_that_say_nothing_keep_nobody_out() {
-    let _alone = ALONE.lock().await;
     let limits = format!("max_connections = {PLACES}\nmax_http_connections = 50");
-    let mut victim = Victim::start(&limits, "").await;
+    // This process has not descriptors enough for two who open that many.
+    let mut victim = Victim::alone(&limits, "").await;
     let (grpc, http) = (victim.server.grpc.clone(), victim.server.http.clone());
     let count = many();
     let opening = tokio::task::spawn_blocking(move || {

@@ -69,6 +69,7 @@ pub(super) fn connect(address: &str, settings: &[(u16, u32)]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    stream.set_nodelay(true).unwrap();
     let settings: Vec<u8> =
         settings.iter().flat_map(|(id, value)| id.to_be_bytes().into_iter().chain(value.to_be_bytes())).collect();
     stream.write_all(PREFACE).unwrap();
