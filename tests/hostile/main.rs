@@ -34,7 +34,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::harness::{Client, Server, eventually, fake_kind, query};
 
 /// What the server may be larger by afterwards: buffers that the allocator keeps, not what the clients sent.
-const KEPT: u64 = 48 << 20;
+const KEPT: u64 = 24 << 20;
 
 /// Most tests share the machine; some have it for themselves.
 static MACHINE: RwLock<()> = RwLock::const_new(());

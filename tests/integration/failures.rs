@@ -44,7 +44,7 @@ async fn start_failure(config: &str, cause: DeathCause, text: &str) {
     assert!(workers.len() <= 1, "at most one start is tried at a time: {workers:?}");
 }
 
-const QUICK: &str = "min = 1\nmax = 1\nconnect_timeout = \"300ms\"\nstart_timeout = \"400ms\"\nterm_grace = \"100ms\"";
+const QUICK: &str = "min = 1\nmax = 1\nconnect_timeout = \"1s\"\nstart_timeout = \"1200ms\"\nterm_grace = \"100ms\"";
 
 #[tokio::test]
 async fn a_command_that_is_not_there_is_not_found() {
@@ -100,9 +100,9 @@ async fn an_early_exit_tells_code_signal_and_last_words() {
 
 #[tokio::test]
 async fn never_connecting_and_never_being_ready_are_told_apart() {
-    let text = "did not connect to the socket in REMUDA_SOCKET within 0.3 s (connect_timeout)";
+    let text = "did not connect to the socket in REMUDA_SOCKET within 1.0 s (connect_timeout)";
     start_failure(&fake_kind("k", &["--start", r#"["hang"]"#], QUICK), DeathCause::StartTimeout, text).await;
-    let text = "connected but did not say ready within 0.4 s (start_timeout)";
+    let text = "connected but did not say ready within 1.2 s (start_timeout)";
     start_failure(&fake_kind("k", &["--start", r#"["connect","hang"]"#], QUICK), DeathCause::StartTimeout, text).await;
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{DEADLINE, Server, eventually, fake_kind, query};
+use crate::harness::{DEADLINE, Gate, Server, eventually, fake_kind, query};
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
@@ -43,7 +43,9 @@ async fn metrics_tell_what_happened() {
 
 #[tokio::test]
 async fn readiness_follows_the_pool_and_liveness_the_process() {
-    let server = Server::start(&fake_kind("k", &["--start", r#"["connect",{"sleep_ms":1000},"ready"]"#], "min = 1"));
+    let gate = Gate::closed();
+    let start = json!(["connect", {"await_file": gate.path()}, "ready"]).to_string();
+    let server = Server::start(&fake_kind("k", &["--start", &start], "min = 1"));
     let starting = eventually("the worker to be started", || {
         let (code, body) = server.get("/readyz");
         let body: Value = serde_json::from_str(&body).unwrap();
@@ -54,6 +56,7 @@ async fn readiness_follows_the_pool_and_liveness_the_process() {
     });
     assert_eq!(starting["reasons"], json!(["kind k has no worker yet: 1 starting"]));
     assert_eq!(server.get("/livez"), (200, "ok\n".to_owned()));
+    gate.open();
     eventually("the server to be ready", || (server.get("/readyz").0 == 200).then_some(()));
     assert!(server.get("/").1.contains("/metrics"));
 }

@@ -160,7 +160,7 @@ async fn cancel_is_defined_before_during_and_after() {
 
 #[tokio::test]
 async fn a_worker_that_ignores_a_cancel_is_stopped_and_replaced() {
-    let settings = "min = 1\nmax = 1\ncancel_grace = \"50ms\"\nterm_grace = \"50ms\"";
+    let settings = "min = 1\nmax = 1\ncancel_grace = \"50ms\"\nterm_grace = \"1s\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
     for (steps, rung) in [
@@ -180,7 +180,7 @@ async fn a_worker_that_ignores_a_cancel_is_stopped_and_replaced() {
 
 #[tokio::test]
 async fn a_query_that_runs_too_long_ends_in_a_timeout() {
-    let settings = "min = 1\nmax = 1\ntimeout = \"100ms\"\ncancel_grace = \"50ms\"\nterm_grace = \"50ms\"";
+    let settings = "min = 1\nmax = 1\ntimeout = \"100ms\"\ncancel_grace = \"1s\"\nterm_grace = \"10s\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
     let polite = client.execute(query(&json!({"steps": ["hang"]}))).await;

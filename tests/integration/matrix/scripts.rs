@@ -22,11 +22,12 @@ restart_backoff = "10ms"
 restart_backoff_max = "50ms"
 circuit_failures = 1000
 "#;
-/// One who does not go by itself is soon made to; whoever does has time for that.
 const SHORT_GRACE: &str = "cancel_grace = \"100ms\"\nterm_grace = \"200ms\"\n";
-const LONG_GRACE: &str = "cancel_grace = \"20s\"\nterm_grace = \"200ms\"\n";
+/// When all are told to go at once, those that must be made to have time to get ready for that, and the others to go.
+const GRACE_TO_HANG: &str = "cancel_grace = \"2s\"\nterm_grace = \"200ms\"\n";
+const GRACE_TO_GO: &str = "cancel_grace = \"20s\"\nterm_grace = \"200ms\"\n";
 const SHORT_SILENCE: &str = "heartbeat_warning = \"300ms\"\nheartbeat_timeout = \"1s\"\n";
-const SHORT_START: &str = "connect_timeout = \"1s\"\nstart_timeout = \"1s\"\n";
+const SHORT_START: &str = "connect_timeout = \"3s\"\nstart_timeout = \"3s\"\n";
 
 /// Tells workers what to do and when, by files.
 #[derive(Debug)]
@@ -91,8 +92,11 @@ fn settings(row: &Row) -> String {
         Some(StartTimeout) => SHORT_START,
         _ => "",
     };
-    let goes_by_itself = row.phase == DuringShutdown && row.misbehaviour.own_exit().is_some();
-    let grace = if goes_by_itself { LONG_GRACE } else { SHORT_GRACE };
+    let grace = match (row.phase, row.misbehaviour.own_exit()) {
+        (DuringShutdown, Some(_)) => GRACE_TO_GO,
+        (DuringShutdown, None) => GRACE_TO_HANG,
+        _ => SHORT_GRACE,
+    };
     format!("{SETTINGS}{grace}{short}")
 }
 

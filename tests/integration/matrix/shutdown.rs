@@ -21,8 +21,8 @@ use super::{
     table::{Cell, Phase, Policy, Row},
 };
 
-/// The drain, the two graces, and what a busy machine adds.
-const LONGEST_STOP: Duration = Duration::from_secs(5);
+/// The drain, the graces of those that must be made to go, and what a busy machine adds.
+const LONGEST_STOP: Duration = Duration::from_secs(10);
 
 pub(super) async fn all(phase: Phase, policy: Policy) {
     let rows = phase.rows(policy);

@@ -31,8 +31,8 @@ async fn streaming(client: &Client, query: Query) -> String {
     id
 }
 
-const QUICK: &str = "min = 1\nmax = 1\nmemory = \"20MiB\"\nmemory_limit = \"1GiB\"\ncancel_grace = \"100ms\"\n\
-    term_grace = \"100ms\"\ntypes = [\"known\"]\nrestart_backoff = \"1ms\"";
+const QUICK: &str = "min = 1\nmax = 1\nmemory = \"20MiB\"\nmemory_limit = \"1GiB\"\ncancel_grace = \"1s\"\n\
+    term_grace = \"1s\"\ntypes = [\"known\"]\nrestart_backoff = \"1ms\"";
 
 fn start() -> Server {
     let retry = "[retry]\nbackoff = \"1ms\"\n[recovery.types.known]\nstrategy = \"retry\"\n";
@@ -156,7 +156,7 @@ async fn cancels_at_each_rung_and_what_waits() {
         ],
     );
     let waited = server.metric(r#"remuda_cancel_seconds_sum{kind="k",rung="sigkill"}"#);
-    assert!((0.2..5.0).contains(&waited), "both graces, and little more: {waited}");
+    assert!((2.0..10.0).contains(&waited), "both graces, and little more: {waited}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
