@@ -44,6 +44,9 @@ const WINDOW: u32 = 1 << 20;
 /// whoever asks for much and reads nothing costs more and gains nobody anything.
 const SEND_BUFFER: usize = 64 * 1024;
 
+/// How many calls are begun before the turn is looked at.
+const CROWD: usize = 32;
+
 /// How often the parts may wake each other before other tasks have their turn.
 const ROUNDS: usize = 16;
 
@@ -202,12 +205,14 @@ where
     /// Reads and writes what can be, and begins the calls that have come. Ready if there will be no more.
     fn exchange_frames(&mut self) -> Poll<()> {
         let mut context = Context::from_waker(&self.wakers.frames);
+        let mut begun = 0_usize;
         loop {
             match ready!(self.http2.poll_accept(&mut context)) {
                 Some(Ok((request, respond))) => {
                     self.calls.push((self.begin)(request, respond));
                     self.wakers.calls.wake_by_ref();
-                    if self.turns.is_over() {
+                    begun += 1;
+                    if begun.is_multiple_of(CROWD) && self.turns.is_over() {
                         // There may be more of them.
                         self.wakers.frames.wake_by_ref();
                         return Poll::Pending;

@@ -68,9 +68,10 @@ impl Supervisor {
         let limit = self.inner.config().pool.drain_timeout;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
         let running = self.inner.data.busy_count();
-        info!(running, timeout = ?limit, "draining");
         self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
-        let Schedule { stop: until, kill, end } = Schedule::new(Instant::now(), limit, self.inner.longest_ladder());
+        let begun = Instant::now();
+        let Schedule { stop: until, kill, end } = Schedule::new(begun, limit, self.inner.longest_ladder());
+        info!(running, timeout = ?until - begun, "draining");
         // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
         while self.inner.has_work() && self.go_on(&stop, &mut tick, until).await {}
         let rejected = self.inner.broker.close().await;

@@ -293,9 +293,14 @@ impl PoolWorker {
         lives
     }
 
-    /// Resolves when there is no more time to be polite.
+    /// Whether there is no more time to be polite.
+    pub(super) fn is_to_be_killed(&self) -> bool {
+        self.intent().is_some_and(|intent| intent.mode == StopMode::Kill)
+    }
+
+    /// Resolves when that is so.
     pub(super) async fn killed(&self) {
-        while self.intent().is_none_or(|intent| intent.mode != StopMode::Kill) {
+        while !self.is_to_be_killed() {
             self.attention.notified().await;
         }
     }

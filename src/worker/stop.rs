@@ -13,16 +13,6 @@ use crate::{
 
 use super::{driver::Driver, end::Farewell};
 
-/// How a wait for a worker's end went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waited {
-    Ended,
-    /// For as long as it may take.
-    Long,
-    /// It is to be killed, whatever time it has left.
-    Enough,
-}
-
 impl Driver {
     /// Makes the process end, whatever it takes, and says what it took.
     pub(super) async fn stop_process(&mut self, farewell: Farewell) -> (Exit, Rung) {
@@ -41,22 +31,24 @@ impl Driver {
         }
         if farewell == Farewell::ShutdownFrame {
             self.send(&PoolFrame::Shutdown { graceful: true, grace_ms: Some(millis(kind.cancel_grace)) });
-            match self.wait(kind.cancel_grace).await {
-                Waited::Ended => return Rung::CancelFrame,
-                Waited::Long => {}
-                Waited::Enough => return Rung::Sigkill,
+            if self.ended_within(kind.cancel_grace).await {
+                return Rung::CancelFrame;
             }
+        }
+        // Two signals in a row would leave it to chance which of them the worker dies of.
+        if self.worker.is_to_be_killed() {
+            return Rung::Sigkill;
         }
         if let Some(process) = &self.process {
             process.terminate();
         }
-        if self.wait(kind.term_grace).await == Waited::Ended { Rung::Sigterm } else { Rung::Sigkill }
+        if self.ended_within(kind.term_grace).await { Rung::Sigterm } else { Rung::Sigkill }
     }
 
     /// Waits for the process to end. The connection is served meanwhile: a worker that cannot get rid of its last
     /// words, or does not get ours, might not end.
-    async fn wait(&mut self, patience: Duration) -> Waited {
-        let Some(process) = &self.process else { return Waited::Ended };
+    async fn ended_within(&mut self, patience: Duration) -> bool {
+        let Some(process) = &self.process else { return true };
         let ended = async {
             match (self.worker.outbox(), &mut self.connection) {
                 (Some(outbox), Some(connection)) => tokio::select! {
@@ -67,8 +59,8 @@ impl Driver {
             }
         };
         tokio::select! {
-            outcome = timeout(patience, ended) => if outcome.is_ok() { Waited::Ended } else { Waited::Long },
-            () = self.worker.killed() => Waited::Enough,
+            outcome = timeout(patience, ended) => outcome.is_ok(),
+            () = self.worker.killed() => false,
         }
     }
 

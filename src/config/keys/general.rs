@@ -104,8 +104,9 @@ keys! { GENERAL:
     DRAIN_TIMEOUT: Pool.drain_timeout = Value(r#""30s""#), AtOnce,
         "How long the queries that were taken may go on after that: most end within half a minute, and \
          a rollout is not held up for longer. What is left is stopped, and the server has ended at most \
-         cancel_grace and term_grace later. Give whatever stops this server longer than the four together \
-         (on Kubernetes terminationGracePeriodSeconds, which is 30 unless set).";
+         cancel_grace and term_grace later; if these are shorter than two seconds together, stopping begins up \
+         to a second earlier. Give whatever stops this server longer than the four together (on Kubernetes \
+         terminationGracePeriodSeconds, which is 30 unless set).";
     SOCKET_DIR: Pool.socket_dir = Unset(r#""/run/remuda""#), Restart,
         "Where the directory with the workers' sockets and private directories is made; a relative path is taken \
          from this file's directory. At most 60 bytes, because a socket's whole path has room for \
