@@ -20,7 +20,7 @@ use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_
 
 /// The bound of a stop is the sum of what is configured, to the letter. This is what a busy machine may take to deliver the
 /// signal, to run the server and to let the test see that it has ended.
-const OBSERVING: Duration = Duration::from_secs(2);
+const OBSERVING: Duration = Duration::from_secs(1);
 
 fn server(pool: &str, settings: &str) -> Server {
     Server::start(&format!("[pool]\n{pool}\n{}", fake_kind("k", &[], settings)))

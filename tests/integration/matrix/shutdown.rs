@@ -22,7 +22,7 @@ use super::{
 };
 
 /// The drain, the graces of those that must be made to go, and what a busy machine adds.
-const LONGEST_STOP: Duration = Duration::from_secs(10);
+const LONGEST_STOP: Duration = Duration::from_millis(6_900);
 
 pub(super) async fn all(phase: Phase, policy: Policy) {
     let rows = phase.rows(policy);
