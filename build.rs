@@ -15,5 +15,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("remuda.bin"), compiler.encode_file_descriptor_set())?;
 
     tonic_prost_build::configure().compile_fds(compiler.file_descriptor_set())?;
+
+    // The service traits that the server implements: the same, except that the events of streams are encoded straight from
+    // the log, and that buffers are small.
+    let services = out.join("services");
+    fs::create_dir_all(&services)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .out_dir(services)
+        .codec_path("crate::api::codec::SmallBufferCodec")
+        .extern_path(".remuda.v1", "crate::api::proto")
+        .extern_path(".remuda.v1.ExecuteResponse", "crate::api::encoding::EventMessage")
+        .extern_path(".remuda.v1.StreamResultsResponse", "crate::api::encoding::EventMessage")
+        .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

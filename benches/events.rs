@@ -6,7 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    future::{Future, poll_fn},
+    future::Future,
     pin::{Pin, pin},
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
@@ -15,13 +15,14 @@ use std::{
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use remuda::{
-    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Progress, Scope},
+    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Scope},
     config::Overflow,
     metrics::Metrics,
-    model::{QueryId, QuerySpec, Stretch, WorkerId},
+    model::{QueryId, QuerySpec, WorkerId},
     protocol::{Gathered, Gathering, JsonText},
 };
 use tokio::sync::{Notify, broadcast};
+use tokio_stream::StreamExt;
 
 const READERS: [usize; 3] = [1, 10, 100];
 
@@ -99,10 +100,9 @@ impl Log for Remuda {
     fn reader(&self) -> Reader {
         let mut reader = now(self.broker.read(&self.id, 0)).expect("it is there");
         Box::pin(async move {
-            let mut take = |stretch: Stretch<'_>| {
-                black_box(stretch);
-            };
-            while let Ok(Progress::Events) = poll_fn(|context| reader.poll_next(context, &mut take)).await {}
+            while let Some(batch) = reader.next().await {
+                black_box(batch.expect("the memory broker is always there"));
+            }
         })
     }
 

@@ -40,9 +40,9 @@ use tracing::warn;
 
 use crate::{
     auth::{Denied, Need, Tokens},
-    places::{Place, Places},
     pool::{Health, Pool},
     tls::{Inside, Secured, Tls},
+    transport::{ConnectionLimiter, Slot},
 };
 
 /// The text format's own content type.
@@ -78,8 +78,8 @@ pub struct Door {
 /// Serves on at most so many connections at once, the oldest of which makes room for a new one, until `stop` resolves and all answers are sent.
 pub async fn serve(listener: TcpListener, pool: Pool, door: Door, stop: impl Future<Output = ()>) {
     let service = TowerToHyperService::new(router(pool, door.clone()));
-    let places = Places::new(door.max_connections);
     let closing = CancellationToken::new();
+    let limiter = ConnectionLimiter::new(door.max_connections, closing.clone());
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -88,13 +88,13 @@ pub async fn serve(listener: TcpListener, pool: Pool, door: Door, stop: impl Fut
             Some(_) = connections.join_next() => continue,
             stream = accept(&listener) => stream,
         };
-        let place = tokio::select! {
+        let slot = tokio::select! {
             () = &mut stop => break,
-            place = places.clone().take() => place,
+            slot = limiter.clone().acquire() => slot,
         };
-        let (service, closing) = (service.clone(), closing.clone());
+        let service = service.clone();
         let stream = Secured::new(stream, door.tls.as_deref(), Inside::Http1);
-        connections.spawn(async move { attend(stream, service, closing, place, LIFETIME).await });
+        connections.spawn(async move { attend(stream, service, slot, LIFETIME).await });
     }
     closing.cancel();
     while connections.join_next().await.is_some() {}
@@ -113,13 +113,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Answers the requests of one connection. What goes wrong with it is the client's to find.
-async fn attend(
-    stream: Secured,
-    service: TowerToHyperService<Router>,
-    closing: CancellationToken,
-    place: Place,
-    lifetime: Duration,
-) {
+async fn attend(stream: Secured, service: TowerToHyperService<Router>, slot: Slot, lifetime: Duration) {
     let heard = AtomicBool::new(false);
     let service = service_fn(|request| {
         heard.store(true, Relaxed);
@@ -135,8 +129,7 @@ async fn attend(
     let patience = tokio::select! {
         _ = connection.as_mut() => return,
         () = sleep(lifetime) => PATIENCE,
-        () = closing.cancelled() => PATIENCE,
-        () = place.guest.asked_to_leave() => FAREWELL,
+        () = slot.entry.asked_to_leave() => if slot.entry.is_leaving() { FAREWELL } else { PATIENCE },
     };
     if patience == FAREWELL && !heard.load(Relaxed) {
         return;
@@ -224,12 +217,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut idle = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut asking = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let places = Places::new(2);
+        let limiter = ConnectionLimiter::new(2, CancellationToken::new());
         for _ in 0..2 {
             let stream = Secured::new(listener.accept().await.unwrap().0, None, Inside::Http1);
             let service = TowerToHyperService::new(Router::new().route("/", get(answer_late)));
-            let place = places.try_take().unwrap();
-            tokio::spawn(attend(stream, service, CancellationToken::new(), place, LIFE));
+            let slot = limiter.try_acquire().unwrap();
+            tokio::spawn(attend(stream, service, slot, LIFE));
         }
         let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
         asking.write_all(request).await.unwrap();

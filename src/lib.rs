@@ -16,7 +16,6 @@ pub mod model;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 mod model_check;
-pub mod places;
 pub mod pool;
 pub mod protocol;
 pub mod secrets;
@@ -29,4 +28,5 @@ mod system;
 mod thrift;
 pub mod tls;
 pub mod trace;
+pub mod transport;
 pub mod worker;

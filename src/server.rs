@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
-    api::{self, Listener},
+    api,
     broker::{Broker, MemoryBroker, MemoryLimits},
     config::{self, Config, Listen},
     http,
@@ -29,6 +29,7 @@ use crate::{
     pool::{Drained, Parts, Pool, Reloader, StopSignals},
     security::{Security, SecurityError},
     thrift,
+    transport::Listener,
 };
 
 /// How long clients may take to fetch the ends of their streams once every query has ended, and all else that is left. Less
@@ -154,14 +155,12 @@ impl Server {
             };
             tokio::spawn(http::serve(listener, self.pool.clone(), door, close.clone().cancelled_owned()))
         });
-        let mut grpc = Box::pin(api::serve(
-            self.grpc,
-            self.pool.clone(),
-            &self.config,
-            self.metrics.clone(),
-            &self.security,
-            close.clone(),
-        ));
+        let mut grpc = Box::pin(async {
+            let shutdown = api::Shutdown { draining: stop.go_away.clone(), closing: close.clone() };
+            api::serve(self.grpc, self.pool.clone(), &self.config, &self.metrics, &self.security, shutdown).await;
+            stop.disconnected.cancel();
+            close.cancelled().await;
+        });
         let http_address = self.addresses.http.map_or_else(|| "off".to_owned(), |address| address.to_string());
         info!(grpc = %self.addresses.grpc, http = http_address, "serving");
         let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));

@@ -50,40 +50,49 @@ pub(super) fn invalid(field: &str, description: impl Into<String>) -> Status {
     violations.check().expect_err("one violation was added")
 }
 
-/// A request that is longer than it may be.
-pub(super) fn too_large(length: usize, limit: usize) -> Status {
-    let message = format!(
-        "the message has {length} bytes; at most {limit} are allowed (server.max_message_bytes): send less, or pass a \
-         reference to where it is"
-    );
-    status(Code::OutOfRange, &message, info("MESSAGE_TOO_LARGE", [("limit", limit.to_string())]))
+/// A status of tonic's own with details, and with a code that says whose mistake it was; `None` if the status has details.
+pub(super) fn explained(status: &Status) -> Option<Status> {
+    if !status.details().is_empty() {
+        return None;
+    }
+    let text = status.message();
+    match status.code() {
+        Code::OutOfRange | Code::ResourceExhausted => {
+            let message = format!(
+                "the request is too large (server.max_message_bytes): {text}; send less, or pass a reference to where it is"
+            );
+            Some(plain(Code::ResourceExhausted, &message, "MESSAGE_TOO_LARGE"))
+        }
+        Code::Unimplemented => {
+            let message = format!("{text}; send messages as they are, or in a compression of grpc-accept-encoding");
+            let details = info("UNSUPPORTED_COMPRESSION", []);
+            let message = cut(&message, MAX_STATUS_MESSAGE);
+            Some(Status::with_error_details_and_metadata(
+                Code::Unimplemented,
+                message,
+                details,
+                status.metadata().clone(),
+            ))
+        }
+        // gRPC asks for this code.
+        Code::Internal if text.contains("compressed-flag") => {
+            let message = format!("{text}; name it, or send the message as it is");
+            Some(plain(Code::Internal, &message, "BAD_COMPRESSED_FLAG"))
+        }
+        Code::Internal => {
+            let message = format!(
+                "the request is not what its method takes: {text}; send what the server's reflection says, or \
+                 proto/remuda/v1"
+            );
+            Some(plain(Code::InvalidArgument, &message, "MALFORMED_REQUEST"))
+        }
+        _ => None,
+    }
 }
 
-/// A request from which no message can be read.
-pub(super) fn malformed(message: &str) -> Status {
-    plain(Code::InvalidArgument, message, "MALFORMED_REQUEST")
-}
-
-/// A request that is not the message which its method takes. `why` is the decoder's word.
-pub(super) fn undecodable(why: &str) -> Status {
-    malformed(&format!(
-        "the request is not what its method takes: {why}; send what the server's reflection says, or proto/remuda/v1"
-    ))
-}
-
-/// A message that says it is compressed where nothing says how. gRPC asks for this code.
-pub(super) fn wrongly_compressed() -> Status {
-    let message =
-        "the message is marked as compressed (Compressed-Flag), and no compression was named; send it as it is";
-    plain(Code::Internal, message, "BAD_COMPRESSED_FLAG")
-}
-
-pub(super) fn unknown_compression(encoding: &str) -> Status {
-    let message = format!("{encoding:?} is not a known compression; send messages as they are (identity)");
-    let details = info("UNSUPPORTED_COMPRESSION", [("encoding", cut(encoding, MAX_QUOTED))]);
-    let mut status = status(Code::Unimplemented, &message, details);
-    status.metadata_mut().insert("grpc-accept-encoding", "identity".parse().expect("it is plain ASCII"));
-    status
+/// A call that was not answered before its client gave up.
+pub(super) fn client_deadline_passed() -> Status {
+    plain(Code::DeadlineExceeded, "the call was not answered within its grpc-timeout", "CLIENT_DEADLINE")
 }
 
 pub(super) fn unknown_method(path: &str) -> Status {
@@ -94,7 +103,7 @@ pub(super) fn unknown_method(path: &str) -> Status {
 /// A request that has not arrived in the time it has for that.
 pub(super) fn too_slow(limit: Duration) -> Status {
     let limit = humantime::format_duration(limit);
-    let message = format!("the request was not there within {limit} (server.request_timeout); send it sooner");
+    let message = format!("the request did not arrive within {limit} (server.request_timeout)");
     status(Code::DeadlineExceeded, &message, info("REQUEST_TIMEOUT", [("limit", limit.to_string())]))
 }
 

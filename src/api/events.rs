@@ -1,198 +1,121 @@
-//! A query's event log as a response: one cursor, read in batches, each batch written in one go.
+//! A query's event log as the stream of messages that Execute and `StreamResults` answer with.
 
 use std::{
     collections::VecDeque,
-    future::Future,
+    future::poll_fn,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame};
-use tokio::time::{Sleep, sleep};
+use tokio::time::timeout;
+use tokio_stream::Stream;
 use tonic::Status;
 
 use crate::{
-    broker::{EventReader, Progress},
-    model::{Event, EventBody, Stretch},
-    protocol::ALONE,
+    broker::EventReader,
+    model::{Event, EventBody, EventSlice},
 };
 
 use super::{
+    encoding::{EventMessage, StreamMethod},
     errors,
-    grpc::{self, trailers},
-    proto::{ExecuteResponse, SubmitResponse, execute_response},
-    wire::{Envelope, Stamp, put_event, put_messages},
+    proto::SubmitResponse,
 };
 
-/// With this much ready to be sent, no more is read.
-const ENOUGH: usize = 32 * 1024;
-/// How long the beginning of an answer waits for the first event. A short query is answered in one go then, which halves what
-/// its answer costs both sides; whoever waits for a long one hears this much later that it was accepted.
-const COMPANY: Duration = Duration::from_millis(5);
+/// The answer to Execute waits this long for the first event: a short query is then answered in one write, which halves the
+/// cost of its answer on both sides. The client of a long query learns this much later that it was accepted.
+const FIRST_EVENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Ends after the query's final event.
 pub(super) struct Events {
-    stage: Stage,
-    outgoing: Outgoing,
-    patience: Option<Pin<Box<Sleep>>>,
-}
-
-/// What was read and is not sent yet.
-struct Outgoing {
-    envelope: Envelope,
-    /// What can be sent, in this order, and then what is in `out`.
-    ready: VecDeque<Bytes>,
-    ready_bytes: usize,
-    out: BytesMut,
-    stamp: Stamp,
-    /// Whether an event has come, and whether the final one has.
-    begun: bool,
-    ended: bool,
-    /// What the call ends with, if not OK.
-    ending: Option<Status>,
-}
-
-enum Stage {
-    Reading(Box<dyn EventReader>),
-    /// Everything was read; the trailers are still to be sent.
-    Read,
-    Over,
+    method: StreamMethod,
+    /// `None` once everything was read.
+    reader: Option<EventReader>,
+    accepted: Option<SubmitResponse>,
+    /// Events that were read and not sent yet.
+    pending: VecDeque<EventSlice>,
+    /// Status that ends the call, if not OK.
+    status: Option<Status>,
 }
 
 impl Events {
-    /// What `StreamResults` answers: each event. That a query ended badly is no error here.
-    pub(super) fn stream(reader: Box<dyn EventReader>) -> Self {
-        Self::new(Envelope::Stream, reader)
+    /// The answer to `StreamResults`: each event. A query that ended badly is no error here.
+    pub(super) fn stream_results(reader: EventReader) -> Self {
+        Self::new(StreamMethod::StreamResults, reader, None)
     }
 
-    /// What Execute answers: what was accepted, each event, and the status that says how the query ended.
-    pub(super) fn execution(accepted: SubmitResponse, reader: Box<dyn EventReader>) -> Self {
-        let mut events = Self::new(Envelope::Execute, reader);
-        let accepted = ExecuteResponse { body: Some(execute_response::Body::Accepted(accepted)) };
-        grpc::put(&mut events.outgoing.out, &accepted);
-        events
+    /// The answer to Execute: the accepted query, each event, and a status that says how the query ended.
+    pub(super) fn execute(accepted: SubmitResponse, reader: EventReader) -> Self {
+        Self::new(StreamMethod::Execute, reader, Some(accepted))
     }
 
-    fn new(envelope: Envelope, reader: Box<dyn EventReader>) -> Self {
-        let outgoing = Outgoing {
-            envelope,
-            ready: VecDeque::new(),
-            ready_bytes: 0,
-            out: BytesMut::new(),
-            stamp: Stamp::default(),
-            begun: false,
-            ended: false,
-            ending: None,
-        };
-        Self { stage: Stage::Reading(reader), outgoing, patience: None }
+    fn new(method: StreamMethod, reader: EventReader, accepted: Option<SubmitResponse>) -> Self {
+        Self { method, reader: Some(reader), accepted, pending: VecDeque::new(), status: None }
     }
 
-    /// Ready when the answer is to begin: there is an event, or none has come for as long as the beginning may wait.
-    pub(super) fn poll_company(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.read(context);
-        if self.outgoing.begun || !matches!(self.stage, Stage::Reading(_)) {
-            self.patience = None;
-            return Poll::Ready(());
-        }
-        self.patience.get_or_insert_with(|| Box::pin(sleep(COMPANY))).as_mut().poll(context)
+    /// Waits for the first event, but not for long.
+    pub(super) async fn wait_for_first_event(&mut self) {
+        // An event that is there costs no timer.
+        let mut first_event = poll_fn(|context| self.poll_read(context));
+        let _ = timeout(FIRST_EVENT_DELAY, &mut first_event).await;
     }
 
-    /// Reads what is there, up to what is enough for now.
-    fn read(&mut self, context: &mut Context<'_>) {
-        let outgoing = &mut self.outgoing;
-        while outgoing.bytes() < ENOUGH {
-            let Stage::Reading(reader) = &mut self.stage else { break };
-            match reader.poll_next(context, &mut |stretch| outgoing.take(stretch)) {
-                Poll::Pending => break,
-                Poll::Ready(Ok(Progress::Events)) if !outgoing.ended => {}
-                Poll::Ready(Ok(Progress::Events | Progress::End)) => self.stage = Stage::Read,
-                Poll::Ready(Err(error)) => {
-                    outgoing.ending = Some(errors::unavailable(&error));
-                    self.stage = Stage::Read;
-                }
+    /// Reads the next batch. Ready if there is one, or if there will be none.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(reader) = &mut self.reader else { return Poll::Ready(()) };
+        match ready!(reader.as_mut().poll_next(context)) {
+            Some(Ok(batch)) => self.pending.extend(batch),
+            Some(Err(error)) => {
+                self.status = Some(errors::unavailable(&error));
+                self.reader = None;
             }
+            None => self.reader = None,
         }
-    }
-}
-
-impl Outgoing {
-    fn bytes(&self) -> usize {
-        self.ready_bytes + self.out.len()
+        Poll::Ready(())
     }
 
-    /// Takes what the cursor has come to.
-    fn take(&mut self, stretch: Stretch<'_>) {
-        self.begun = true;
-        match stretch {
-            Stretch::One(event) => self.take_event(event),
-            Stretch::Messages(messages, range) => {
-                self.out.reserve(messages.texts.bytes_of(&range) + range.len() * OVERHEAD);
-                put_messages(&mut self.out, self.envelope, messages, range, &mut self.stamp);
+    fn next_message(&mut self) -> Option<EventMessage> {
+        if let Some(accepted) = self.accepted.take() {
+            return Some(EventMessage::accepted(accepted));
+        }
+        if let EventSlice::Messages(batch, range) = self.pending.front_mut()?
+            && let Some(index) = range.next()
+        {
+            let batch = batch.clone();
+            if range.start == range.end {
+                self.pending.pop_front();
             }
+            return Some(EventMessage::batch_item(self.method, batch, index));
         }
+        let EventSlice::One(event) = self.pending.pop_front()? else { return self.next_message() };
+        self.note_end(&event);
+        Some(EventMessage::event(self.method, event))
     }
 
-    fn take_event(&mut self, event: &Event) {
+    /// Nothing follows the final event, which decides the status of an execution.
+    fn note_end(&mut self, event: &Event) {
         if let EventBody::Ended(outcome) = &event.body {
-            self.ended = true;
-            if self.envelope == Envelope::Execute {
-                self.ending = errors::ending(outcome);
+            self.reader = None;
+            if self.method == StreamMethod::Execute {
+                self.status = errors::ending(outcome);
             }
         }
-        let weight = event.body.weight();
-        self.out.reserve(if weight < ALONE { weight + OVERHEAD } else { OVERHEAD });
-        let text = put_event(&mut self.out, self.envelope, event, ALONE, &mut self.stamp);
-        if let Some(text) = text {
-            self.push_out();
-            self.ready_bytes += text.len();
-            self.ready.push_back(text);
-        }
-    }
-
-    fn push_out(&mut self) {
-        let bytes = self.out.split().freeze();
-        self.ready_bytes += bytes.len();
-        self.ready.push_back(bytes);
-    }
-
-    fn next_piece(&mut self) -> Option<Bytes> {
-        if self.ready.is_empty() && !self.out.is_empty() {
-            // What has been sent by the time that there is more leaves its room for that.
-            let out = if self.ended { std::mem::take(&mut self.out) } else { self.out.split() };
-            return Some(out.freeze());
-        }
-        let piece = self.ready.pop_front()?;
-        self.ready_bytes -= piece.len();
-        Some(piece)
     }
 }
 
-/// What an event takes beside its text, mostly less.
-const OVERHEAD: usize = 48;
+impl Stream for Events {
+    type Item = Result<EventMessage, Status>;
 
-impl Body for Events {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = &mut *self;
-        this.read(context);
-        if let Some(piece) = this.outgoing.next_piece() {
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
-        }
-        match this.stage {
-            Stage::Reading(_) => Poll::Pending,
-            Stage::Read => {
-                this.stage = Stage::Over;
-                Poll::Ready(Some(Ok(Frame::trailers(trailers(this.outgoing.ending.as_ref())))))
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(message) = self.next_message() {
+                return Poll::Ready(Some(Ok(message)));
             }
-            Stage::Over => Poll::Ready(None),
+            if self.reader.is_none() {
+                return Poll::Ready(self.status.take().map(Err));
+            }
+            ready!(self.poll_read(context));
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self.stage, Stage::Over)
     }
 }

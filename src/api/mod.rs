@@ -1,110 +1,127 @@
-//! Translates between gRPC and the pool; decides nothing. Nothing outside this directory names a tonic type.
+//! Translates between gRPC and the pool; decides nothing. The services implement the traits that tonic generates, and stand
+//! behind the tower layers of `layers`.
 
 pub mod client;
 pub mod proto;
 
-mod access;
-mod answer;
-mod arrival;
-mod bell;
-mod call;
-mod conversation;
+mod codec;
 mod convert;
+mod encoding;
 mod errors;
 mod events;
 mod floor;
-mod frames;
-mod grpc;
 mod health;
-mod incoming;
-mod keepalive;
+mod layers;
 mod pool_admin;
 mod pool_events;
 mod request;
-mod tarpit;
-mod turn;
-mod wire;
 mod worker_pool;
 
 use std::sync::Arc;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::{codec::CompressionEncoding, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
-use crate::{config::Config, metrics::Metrics, pool::Pool, security::Security};
+use crate::{
+    config::{Compression, Config},
+    metrics::Metrics,
+    pool::Pool,
+    security::Security,
+    transport::{self, Acceptor, Listener},
+};
 
 pub use floor::{FloorError, serve_floor};
-pub use incoming::Listener;
 
-use access::Access;
-use call::{Api, Methods};
-use conversation::{Manner, converse};
 use health::HealthService;
-use incoming::Incoming;
+use layers::{Layers, Methods};
 use pool_admin::PoolAdminService;
-use proto::pool_admin_server::PoolAdminServer;
+use proto::services::{pool_admin_server::PoolAdminServer, worker_pool_server::WorkerPoolServer};
 use worker_pool::WorkerPoolService;
 
-/// What an event may take beyond the line that it came from: names, numbers, a certificate.
-const EVENT_OVERHEAD: u64 = 64 * 1024;
+/// Room for the parts of an event beyond the line that it came from: names, numbers, a certificate.
+const EVENT_OVERHEAD_BYTES: u64 = 64 * 1024;
 
-/// Serves gRPC on `listener` until `closing` is cancelled and all calls have ended. It does not end by itself if a client
-/// keeps a call open: the caller bounds the wait and drops this.
+/// How the gRPC side ends.
+#[derive(Debug)]
+pub struct Shutdown {
+    /// Clients are to send no more calls here; open calls go on.
+    pub draining: CancellationToken,
+    /// Streams that have no end of their own, such as those of watchers, are to end.
+    pub closing: CancellationToken,
+}
+
+/// Serves gRPC on `listener` until it drains and all calls have ended. The caller bounds the wait and drops this.
 pub async fn serve(
     listener: Listener,
     pool: Pool,
     config: &Config,
-    metrics: Arc<Metrics>,
+    metrics: &Metrics,
     security: &Security,
-    closing: CancellationToken,
+    shutdown: Shutdown,
 ) {
     let limits = &config.server;
-    let mut incoming = Incoming::new(listener, security.tls.clone(), limits, metrics.connections(), &closing);
-    let api = Arc::new(Api {
-        methods: Methods::new(&metrics, &methods()),
-        access: Access { tokens: security.tokens.clone() },
+    let routes = routes(&pool, config, &shutdown.closing);
+    let acceptor = Acceptor::new(listener, security.tls.clone(), limits, metrics.connections(), shutdown.draining);
+    let layers = Layers {
+        methods: Arc::new(Methods::new(metrics, &methods())),
+        tokens: security.tokens.clone(),
         request_timeout: limits.request_timeout,
-        worker_pool: WorkerPoolService { max_message_bytes: max_message_bytes(config), pool: pool.clone() },
-        others: routes(&pool, config, &closing),
-    });
-    let manner = Manner::new(limits);
-    let mut conversations = JoinSet::new();
-    loop {
-        tokio::select! {
-            connection = incoming.next() => {
-                conversations.spawn(converse(connection, manner.clone(), api.clone(), closing.clone()));
-            }
-            Some(_) = conversations.join_next() => {}
-            () = closing.cancelled() => break,
+    };
+    let service = |connection| layers.wrap(routes.clone(), connection);
+    transport::serve(acceptor, limits, service).await;
+}
+
+/// Limits and compression of every service.
+macro_rules! configured {
+    ($server:expr, $sizes:expr, $compression:expr) => {{
+        let mut server = $server
+            .max_decoding_message_size($sizes.receive)
+            .max_encoding_message_size($sizes.send)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd);
+        for compression in $compression {
+            server = server.send_compressed(match compression {
+                Compression::Gzip => CompressionEncoding::Gzip,
+                Compression::Zstd => CompressionEncoding::Zstd,
+            });
         }
+        server
+    }};
+}
+
+/// The longest messages, in bytes.
+struct MessageSizes {
+    receive: usize,
+    send: usize,
+}
+
+impl MessageSizes {
+    fn new(config: &Config) -> Self {
+        let longest_line = config.kinds.iter().map(|kind| kind.max_line_bytes).max().unwrap_or_default();
+        let send = longest_line.max(config.server.max_message_bytes).saturating_add(EVENT_OVERHEAD_BYTES);
+        let bytes = |size| usize::try_from(size).unwrap_or(usize::MAX);
+        Self { receive: bytes(config.server.max_message_bytes), send: bytes(send) }
     }
-    drop(incoming);
-    while conversations.join_next().await.is_some() {}
 }
 
-fn max_message_bytes(config: &Config) -> usize {
-    usize::try_from(config.server.max_message_bytes).unwrap_or(usize::MAX)
-}
-
-/// Every service but the one that queries come by.
+/// All services.
 fn routes(pool: &Pool, config: &Config, closing: &CancellationToken) -> Routes {
-    let receive = max_message_bytes(config);
-    let longest_line = config.kinds.iter().map(|kind| kind.max_line_bytes).max().unwrap_or_default();
-    let send = longest_line.max(config.server.max_message_bytes).saturating_add(EVENT_OVERHEAD);
-    let send = usize::try_from(send).unwrap_or(usize::MAX);
-    let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() })
-        .max_decoding_message_size(receive)
-        .max_encoding_message_size(send);
-    let health = HealthServer::new(HealthService { pool: pool.clone(), closing: closing.clone() })
-        .max_decoding_message_size(receive);
-    let mut routes = Routes::new(pool_admin).add_service(health);
+    let (sizes, compression) = (MessageSizes::new(config), &config.server.compression);
+    let worker_pool = WorkerPoolServer::new(WorkerPoolService { pool: pool.clone() });
+    let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() });
+    let health = HealthServer::new(HealthService { pool: pool.clone(), closing: closing.clone() });
     // Both versions of reflection: older clients know only the first.
-    routes = routes.add_service(reflection().build_v1alpha().expect("the built-in descriptors are valid"));
-    routes.add_service(reflection().build_v1().expect("the built-in descriptors are valid"))
+    let reflection_v1alpha = reflection().build_v1alpha().expect("the built-in descriptors are valid");
+    let reflection_v1 = reflection().build_v1().expect("the built-in descriptors are valid");
+    Routes::new(configured!(worker_pool, sizes, compression))
+        .add_service(configured!(pool_admin, sizes, compression))
+        .add_service(configured!(health, sizes, compression))
+        .add_service(configured!(reflection_v1alpha, sizes, compression))
+        .add_service(configured!(reflection_v1, sizes, compression))
+        .prepare()
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

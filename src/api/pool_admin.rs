@@ -12,7 +12,7 @@ use crate::{
 use super::{
     convert, errors,
     pool_events::{Filter, PoolEvents},
-    proto::{self, pool_admin_server::PoolAdmin},
+    proto::{self, services::pool_admin_server::PoolAdmin},
     request,
 };
 

@@ -4,6 +4,7 @@
     clippy::large_enum_variant,
     missing_debug_implementations,
     unused_qualifications,
+    unreachable_pub,
     reason = "generated code"
 )]
 
@@ -11,3 +12,8 @@ tonic::include_proto!("remuda.v1");
 
 /// All of it as descriptors, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/remuda.bin"));
+
+/// The service traits of this server: in their streams an event is an `EventMessage`, encoded straight from the log.
+pub(crate) mod services {
+    include!(concat!(env!("OUT_DIR"), "/services/remuda.v1.rs"));
+}

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
 use tonic::Status;
 
 use crate::{
@@ -17,8 +16,6 @@ use super::{
     errors::{Violations, invalid},
     proto::{self, RecoveryStrategy, disconnect_policy::Policy, scale_kind_request::Target},
 };
-
-static TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Numbers above this have no use and would only invite arithmetic surprises.
 const MAX_PRIORITY: u32 = 1_000;
@@ -160,28 +157,6 @@ pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Resu
     }
     let parse = |id: &String| QueryId::parse(id).map_err(|error| invalid("query_ids", error.to_string()));
     ids.iter().map(parse).collect::<Result<_, _>>().map(Selection::Some)
-}
-
-/// What is left of the deadline that the client set on the call.
-pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = headers.get(&TIMEOUT) else { return Ok(None) };
-    let text = value.to_str().unwrap_or_default();
-    let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(digits, unit)| {
-        let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
-        Some(match unit {
-            "H" => Duration::from_secs(number * 3_600),
-            "M" => Duration::from_secs(number * 60),
-            "S" => Duration::from_secs(number),
-            "m" => Duration::from_millis(number),
-            "u" => Duration::from_micros(number),
-            "n" => Duration::from_nanos(number),
-            _ => return None,
-        })
-    });
-    match parsed {
-        Some(duration) => Ok(Some(duration)),
-        None => Err(invalid("grpc-timeout", format!("is {text:?}, which is not a gRPC timeout such as 30S"))),
-    }
 }
 
 fn recovery(policy: proto::RecoveryPolicy, found: &mut Violations) -> Option<Recovery> {
@@ -340,24 +315,6 @@ mod tests {
         assert!(read("", Some(Target::By(0))).unwrap_err().message().starts_with("kind: is missing; name the kind"));
         assert!(read("k", Some(Target::By(0))).unwrap_err().message().starts_with("by: is 0, which changes nothing"));
         assert!(read("k", None).unwrap_err().message().starts_with("target: is missing; set `workers`"));
-    }
-
-    #[test]
-    fn reads_every_unit_of_a_grpc_deadline() {
-        let read = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("grpc-timeout", text.parse().unwrap());
-            deadline(&headers)
-        };
-        assert_eq!(read("2H").unwrap(), Some(Duration::from_hours(2)));
-        assert_eq!(read("3M").unwrap(), Some(Duration::from_mins(3)));
-        assert_eq!(read("4S").unwrap(), Some(Duration::from_secs(4)));
-        assert_eq!(read("5m").unwrap(), Some(Duration::from_millis(5)));
-        assert_eq!(read("6u").unwrap(), Some(Duration::from_micros(6)));
-        assert_eq!(read("7n").unwrap(), Some(Duration::from_nanos(7)));
-        for bad in ["", "S", "5", "5x", "-1S", "123456789S"] {
-            assert!(read(bad).unwrap_err().message().starts_with("grpc-timeout: "), "{bad:?}");
-        }
     }
 
     #[test]

@@ -2,137 +2,109 @@
 
 use std::time::Duration;
 
-use http::{Response, request::Parts};
-use tonic::Status;
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use crate::{
     broker::EventReader,
     model::QueryId,
     pool::{Accepted, Pool, Request as QueryRequest},
+    trace,
 };
 
 use super::{
-    answer::Answer,
-    arrival::Arriving,
     convert, errors,
     events::Events,
-    grpc::{read, reply, response},
-    proto, request,
+    layers::client_deadline,
+    proto::{self, services::worker_pool_server::WorkerPool},
+    request,
 };
 
-/// How long a query that came by Execute runs on after its caller went away, so that the caller can come back.
+/// A query that came by Execute runs on this long after its caller went away, so that the caller can come back.
 const ABANDON_AFTER: Duration = Duration::from_secs(5);
-
-const PATH: &str = "/remuda.v1.WorkerPool/";
 
 #[derive(Debug)]
 pub(super) struct WorkerPoolService {
     pub pool: Pool,
-    /// The longest request.
-    pub max_message_bytes: usize,
 }
 
-type Answered = Result<Response<Answer>, Status>;
-
-/// The methods of this service.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Method {
-    Execute,
-    Submit,
-    StreamResults,
-    Cancel,
-    Health,
-}
-
-impl WorkerPoolService {
-    /// What a call asks of this service, if it is one.
-    pub(super) fn method(head: &Parts) -> Option<Method> {
-        Some(match head.uri.path().strip_prefix(PATH)? {
-            "Execute" => Method::Execute,
-            "Submit" => Method::Submit,
-            "StreamResults" => Method::StreamResults,
-            "Cancel" => Method::Cancel,
-            "Health" => Method::Health,
-            _ => return None,
-        })
+#[tonic::async_trait]
+impl WorkerPool for WorkerPoolService {
+    async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<proto::SubmitResponse>, Status> {
+        let (_, extensions, proto::SubmitRequest { query_id, query }) = request.into_parts();
+        let query = self.read_query(&query_id, query, None)?;
+        let accepted = self.accept(QueryRequest { caller: extensions.get().cloned(), ..query }).await?;
+        Ok(Response::new(submit_response(&accepted)))
     }
 
-    pub(super) async fn call(&self, method: Method, head: &Parts, body: Arriving) -> Answered {
-        match method {
-            Method::Execute => self.execute(head, body).await,
-            Method::Submit => self.submit(head, body).await,
-            Method::StreamResults => self.stream_results(head, body).await,
-            Method::Cancel => self.cancel(head, body).await,
-            Method::Health => self.health(head, body).await,
-        }
-    }
+    type ExecuteStream = Events;
 
-    async fn submit(&self, head: &Parts, body: Arriving) -> Answered {
-        let proto::SubmitRequest { query_id, query } = read(head, body, self.max_message_bytes).await?;
-        let query = QueryRequest { caller: caller(head), ..self.query(&query_id, query, None)? };
-        Ok(reply(&accepted_response(&self.take(query).await?)))
-    }
-
-    async fn stream_results(&self, head: &Parts, body: Arriving) -> Answered {
-        let request: proto::StreamResultsRequest = read(head, body, self.max_message_bytes).await?;
-        let reader = self.open(&request::query_id(&request.query_id)?, request.from_sequence).await?;
-        Ok(response(Answer::Events(Events::stream(reader))))
-    }
-
-    async fn execute(&self, head: &Parts, body: Arriving) -> Answered {
-        let proto::ExecuteRequest { query_id, query } = read(head, body, self.max_message_bytes).await?;
-        let deadline = request::deadline(&head.headers).inspect_err(|_| self.pool.refused_as_invalid())?;
-        let read = self.query(&query_id, query, Some(ABANDON_AFTER))?;
-        let accepted = self.take(QueryRequest { deadline, caller: caller(head), ..read }).await?;
+    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Events>, Status> {
+        let (metadata, extensions, proto::ExecuteRequest { query_id, query }) = request.into_parts();
+        let query = self.read_query(&query_id, query, Some(ABANDON_AFTER))?;
+        let deadline = self.read_deadline(metadata)?;
+        let caller = extensions.get::<trace::Context>().cloned();
+        let accepted = self.accept(QueryRequest { deadline, caller, ..query }).await?;
         let reader = self.open(&accepted.id, 0).await?;
-        Ok(response(Answer::Events(Events::execution(accepted_response(&accepted), reader))))
+        let mut events = Events::execute(submit_response(&accepted), reader);
+        events.wait_for_first_event().await;
+        Ok(Response::new(events))
     }
 
-    async fn cancel(&self, head: &Parts, body: Arriving) -> Answered {
-        let request: proto::CancelRequest = read(head, body, self.max_message_bytes).await?;
+    type StreamResultsStream = Events;
+
+    async fn stream_results(&self, request: Request<proto::StreamResultsRequest>) -> Result<Response<Events>, Status> {
+        let request = request.into_inner();
+        let reader = self.open(&request::query_id(&request.query_id)?, request.from_sequence).await?;
+        Ok(Response::new(Events::stream_results(reader)))
+    }
+
+    async fn cancel(&self, request: Request<proto::CancelRequest>) -> Result<Response<proto::CancelResponse>, Status> {
+        let request = request.into_inner();
         let id = request::query_id(&request.query_id)?;
         request::reason(&request.reason)?;
         let found = self.pool.broker().cancel(&id, &request.reason).await;
         let found = found.map_err(|error| errors::no_query(&error))?;
-        Ok(reply(&convert::cancel_found(found)))
+        Ok(Response::new(convert::cancel_found(found)))
     }
 
-    async fn health(&self, head: &Parts, body: Arriving) -> Answered {
-        let wanted = read::<proto::HealthRequest>(head, body, self.max_message_bytes).await?.kind;
+    async fn health(&self, request: Request<proto::HealthRequest>) -> Result<Response<proto::HealthResponse>, Status> {
+        let wanted = request.into_inner().kind;
         let mut health = self.pool.health();
         if !wanted.is_empty() {
             health = health.of_kind(&wanted).ok_or_else(|| errors::no_such_kind(&wanted, &self.pool.kind_names()))?;
         }
         let open = health.closed.is_none();
         let kinds = health.kinds.iter().map(|kind| convert::kind_health(kind, open)).collect();
-        Ok(reply(&convert::health(&health, kinds)))
+        Ok(Response::new(convert::health(&health, kinds)))
     }
+}
 
-    async fn take(&self, query: QueryRequest) -> Result<Accepted, Status> {
+impl WorkerPoolService {
+    async fn accept(&self, query: QueryRequest) -> Result<Accepted, Status> {
         self.pool.submit(query).await.map_err(|error| errors::refused(&error))
     }
 
     /// Reads a query; one that makes no sense counts as refused.
-    fn query(
+    fn read_query(
         &self,
         id: &str,
         query: Option<proto::Query>,
-        by_default: Option<Duration>,
+        abandon_after: Option<Duration>,
     ) -> Result<QueryRequest, Status> {
-        request::query(id, query, by_default).inspect_err(|_| self.pool.refused_as_invalid())
+        request::query(id, query, abandon_after).inspect_err(|_| self.pool.refused_as_invalid())
     }
 
-    async fn open(&self, id: &QueryId, from: u64) -> Result<Box<dyn EventReader>, Status> {
+    /// The client's deadline is the query's.
+    fn read_deadline(&self, metadata: MetadataMap) -> Result<Option<Duration>, Status> {
+        client_deadline(&metadata.into_headers()).inspect_err(|_| self.pool.refused_as_invalid())
+    }
+
+    async fn open(&self, id: &QueryId, from: u64) -> Result<EventReader, Status> {
         self.pool.broker().read(id, from).await.map_err(|error| errors::no_query(&error))
     }
 }
 
-/// The trace that a call belongs to.
-fn caller(head: &Parts) -> Option<crate::trace::Context> {
-    head.extensions.get().cloned()
-}
-
-fn accepted_response(accepted: &Accepted) -> proto::SubmitResponse {
+fn submit_response(accepted: &Accepted) -> proto::SubmitResponse {
     proto::SubmitResponse {
         query_id: accepted.id.to_string(),
         kind: accepted.kind.to_string(),

@@ -11,18 +11,18 @@ mod output;
 
 use std::{
     fmt,
-    future::poll_fn,
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::{Duration, Instant, SystemTime},
 };
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{Event, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, Stretch, WorkerId},
+    model::{EventBatch, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
     soon::Soon,
     state::QueryState,
@@ -49,7 +49,7 @@ pub trait Broker: Send + Sync + fmt::Debug {
     async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError>;
 
     /// Opens a cursor on a query's log at a sequence number.
-    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<Box<dyn EventReader>, QueryError>>;
+    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<EventReader, QueryError>>;
 
     async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError>;
 
@@ -152,32 +152,17 @@ pub trait Lease: Send + Sync + fmt::Debug {
     fn order(&self) -> Order;
 }
 
-/// A cursor on a query's log.
-pub trait EventReader: Send {
-    /// Waits for events past the cursor, hands them to `take`, in one go or several, and moves it. `take` may be called under
-    /// a lock: it must be quick, and have nothing to do with the broker.
-    fn poll_next(
-        &mut self,
-        context: &mut Context<'_>,
-        take: &mut dyn FnMut(Stretch<'_>),
-    ) -> Poll<Result<Progress, Unavailable>>;
-}
+/// A cursor on a query's log: yields the events past it in batches, and ends after the final event.
+///
+/// The events are shared with the log. No lock of the broker is held while they are used.
+pub type EventReader = Pin<Box<dyn Stream<Item = Result<EventBatch, Unavailable>> + Send>>;
 
-/// What a cursor has come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    Events,
-    /// There were none, and will be none: the final event has been read.
-    End,
-}
-
-impl dyn EventReader {
-    /// The same as a future. An empty batch is the end.
-    pub async fn next(&mut self) -> Result<Vec<Event>, Unavailable> {
-        let mut all = Vec::new();
-        poll_fn(|context| self.poll_next(context, &mut |stretch| stretch.append_to(&mut all))).await?;
-        Ok(all)
-    }
+/// The next batch of a reader as plain events; empty at the end.
+#[cfg(test)]
+pub(crate) async fn next_events(reader: &mut EventReader) -> Result<Vec<crate::model::Event>, Unavailable> {
+    use tokio_stream::StreamExt;
+    let batch = reader.next().await.transpose()?.unwrap_or_default();
+    Ok(batch.iter().flat_map(crate::model::EventSlice::to_events).collect())
 }
 
 /// A query to be accepted.

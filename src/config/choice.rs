@@ -1,6 +1,6 @@
 //! Keys whose value is one of a few words: how these are read, and how they are written.
 
-use super::model::{Affinity, Balance, Eviction, Overflow, Transport};
+use super::model::{Affinity, Balance, Compression, Eviction, Overflow, Transport};
 use super::problem::Problem;
 use super::suggest::quote;
 use super::tree::{Node, Value};
@@ -30,6 +30,9 @@ pub(super) const BALANCES: Choice<Balance> = Choice {
         ("most_recent", Balance::MostRecent),
     ],
 };
+
+pub(super) const COMPRESSIONS: Choice<Compression> =
+    Choice { words: &[("gzip", Compression::Gzip), ("zstd", Compression::Zstd)] };
 
 /// What the HTTP side serves.
 pub(super) const HTTP_PATHS: Choice<&str> =

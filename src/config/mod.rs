@@ -43,8 +43,9 @@ pub use error::{ConfigErrors, Mistake, Place};
 pub use example::example;
 pub use load::{Overrides, Source, environment};
 pub use model::{
-    Affinity, BASE_ENVIRONMENT, Balance, Config, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, PoolConfig,
-    QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, TlsFiles, Transport,
+    Affinity, BASE_ENVIRONMENT, Balance, Compression, Config, DeadLettersConfig, Eviction, KindConfig, Listen,
+    Overflow, PoolConfig, QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, TlsFiles,
+    Transport,
 };
 pub use problem::{Hint, Problem};
 pub use show::show;

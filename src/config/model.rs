@@ -53,6 +53,12 @@ pub struct ServerConfig {
     pub request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
+    /// `None` for no bound.
+    pub max_connection_age: Option<Duration>,
+    /// `None` for no bound.
+    pub max_connection_age_grace: Option<Duration>,
+    /// Compressions of answers, for clients that accept them.
+    pub compression: Vec<Compression>,
 }
 
 /// Where the certificates are.
@@ -224,6 +230,13 @@ pub enum Listen {
 pub enum Transport {
     Socket,
     Stdio,
+}
+
+/// A compression of gRPC messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    Gzip,
+    Zstd,
 }
 
 /// What happens when a query's log is full and its readers have not caught up in time.

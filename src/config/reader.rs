@@ -36,16 +36,16 @@ impl<T> Setting<T> {
     }
 }
 
-/// One string of an array.
+/// One value of an array.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
-    pub(super) value: String,
+pub(super) struct Item<T = String> {
+    pub(super) value: T,
     pub(super) place: Place,
     pub(super) path: String,
 }
 
 /// The value of every item.
-pub(super) fn values(items: Vec<Item>) -> Vec<String> {
+pub(super) fn values<T>(items: Vec<Item<T>>) -> Vec<T> {
     items.into_iter().map(|item| item.value).collect()
 }
 
@@ -139,11 +139,11 @@ impl<'a> SectionReader<'a> {
 
     /// A key whose value is an array of strings. Its items are checked one by one, so each mistake
     /// has its own place, and the right ones are returned; the whole is mistaken if any of them is.
-    pub(super) fn read_list(
+    pub(super) fn read_list<T>(
         &mut self,
         key: &Key,
-        parse: impl Fn(&Node) -> Result<String, Problem>,
-    ) -> Setting<Vec<Item>> {
+        parse: impl Fn(&Node) -> Result<T, Problem>,
+    ) -> Setting<Vec<Item<T>>> {
         let empty = |origin| Setting { value: Vec::new(), origin };
         let Some(node) = self.node(key) else {
             self.report_missing(key);

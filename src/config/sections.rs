@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use super::choice::{EVICTIONS, OVERFLOWS};
+use super::choice::{COMPRESSIONS, EVICTIONS, OVERFLOWS};
 use super::doors;
 use super::error::{Mistakes, Place};
 use super::keys;
@@ -12,7 +12,7 @@ use super::model::{
     Config, DeadLettersConfig, Listen, PoolConfig, QueueConfig, ResultsConfig, RetryConfig, ServerConfig,
 };
 use super::problem::Problem;
-use super::reader::{Origin, SectionReader, Setting};
+use super::reader::{Origin, SectionReader, Setting, values};
 use super::recovery;
 use super::section::Section;
 use super::suggest::{segment, unknown_section};
@@ -116,6 +116,9 @@ fn server(mut section: SectionReader<'_>, input: &Input<'_>) -> ServerConfig {
         request_timeout: section.read(&keys::REQUEST_TIMEOUT, duration(SOME_DURATION)).value,
         keepalive_interval: section.read(&keys::KEEPALIVE_INTERVAL, duration(SOME_DURATION)).value,
         keepalive_timeout: section.read(&keys::KEEPALIVE_TIMEOUT, duration(SOME_DURATION)).value,
+        max_connection_age: section.read(&keys::MAX_CONNECTION_AGE, or_none(duration(SOME_DURATION))).value,
+        max_connection_age_grace: section.read(&keys::MAX_CONNECTION_AGE_GRACE, or_none(duration(ANY_DURATION))).value,
+        compression: values(section.read_list(&keys::COMPRESSION, |node| COMPRESSIONS.parse(node)).value),
     }
 }
 

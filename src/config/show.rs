@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use super::choice::{AFFINITIES, BALANCES, EVICTIONS, OVERFLOWS, STRATEGIES, Strategy, TRANSPORTS};
+use super::choice::{AFFINITIES, BALANCES, COMPRESSIONS, EVICTIONS, OVERFLOWS, STRATEGIES, Strategy, TRANSPORTS};
 use super::confinement::{self, PRIVATE, WorkDir};
 use super::keys::{self, Fallback, Key};
 use super::model::{
@@ -89,6 +89,7 @@ fn plain(page: &mut Page, entries: &[Entry]) {
 
 fn server(config: &ServerConfig) -> Vec<Entry> {
     let http = config.http.map_or("off".to_owned(), |address| address.to_string());
+    let compression: Vec<_> = config.compression.iter().map(|compression| COMPRESSIONS.word(*compression)).collect();
     vec![
         set(&keys::LISTEN, string(show_listen(&config.listen))),
         set(&keys::HTTP, string(http)),
@@ -110,6 +111,9 @@ fn server(config: &ServerConfig) -> Vec<Entry> {
         set(&keys::REQUEST_TIMEOUT, duration(config.request_timeout)),
         set(&keys::KEEPALIVE_INTERVAL, duration(config.keepalive_interval)),
         set(&keys::KEEPALIVE_TIMEOUT, duration(config.keepalive_timeout)),
+        set(&keys::MAX_CONNECTION_AGE, or_word("none", config.max_connection_age.map(duration))),
+        set(&keys::MAX_CONNECTION_AGE_GRACE, or_word("none", config.max_connection_age_grace.map(duration))),
+        set(&keys::COMPRESSION, strings(&compression)),
     ]
 }
 

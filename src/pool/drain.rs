@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use tokio::time::{Instant, Interval, timeout_at};
+use tokio::time::{Instant, Interval, sleep_until, timeout_at};
 use tracing::{info, warn};
 
 use crate::{events::What, model::DeathCause, state::PoolLifecycle, worker::StopMode};
@@ -22,6 +22,10 @@ const RESERVE: Duration = Duration::from_secs(1);
 /// What reaping and writing certificates may take after SIGKILL, last words included. A process that the kernel does not
 /// give up by then is left behind.
 const REAP: Duration = Duration::from_millis(600);
+
+/// Queries are taken for this long after clients were told to send their calls elsewhere: a call that was on its way must not
+/// fail. It ends early when no connection is left, and counts against the drain's own time.
+const LATE_CALLS: Duration = Duration::from_millis(500);
 
 /// When a stop comes to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,14 +70,15 @@ impl Supervisor {
     pub(super) async fn drain(mut self, stop: StopSignals, mut tick: Interval) -> Drained {
         self.leave(&stop, &mut tick).await;
         let limit = self.inner.config().pool.drain_timeout;
+        let begun = Instant::now();
+        let Schedule { stop: until, kill, end } = Schedule::new(begun, limit, self.inner.longest_ladder());
+        self.admit_late_calls(&stop, &mut tick, until.min(begun + LATE_CALLS)).await;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
         let running = self.inner.data.busy_count();
         self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
-        let begun = Instant::now();
-        let Schedule { stop: until, kill, end } = Schedule::new(begun, limit, self.inner.longest_ladder());
         info!(running, timeout = ?until - begun, "draining");
         // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
-        while self.inner.has_work() && self.go_on(&stop, &mut tick, until).await {}
+        while self.inner.has_work() && self.go_on(&stop, &mut tick, sleep_until(until)).await {}
         let rejected = self.inner.broker.close().await;
         let killed = self.stop_workers(&stop, &mut tick, kill).await;
         let hurried = killed.or_else(|| stop.now.is_cancelled().then(Instant::now));
@@ -105,15 +110,24 @@ impl Supervisor {
         }
         info!(?pause, "not serving any more; queries are still taken until load balancers have heard of it");
         let over = Instant::now() + pause;
-        while self.go_on(stop, tick, over).await {}
+        while self.go_on(stop, tick, sleep_until(over)).await {}
     }
 
-    /// Does what comes up next. `false` if the time is up, or the pool is to stop at once.
-    async fn go_on(&mut self, stop: &StopSignals, tick: &mut Interval, until: Instant) -> bool {
+    /// Sends clients away, and still takes the calls that they sent before they heard of it.
+    async fn admit_late_calls(&mut self, stop: &StopSignals, tick: &mut Interval, until: Instant) {
+        stop.go_away.cancel();
+        let all_gone = async || {
+            let _ = timeout_at(until, stop.disconnected.cancelled()).await;
+        };
+        while self.go_on(stop, tick, all_gone()).await {}
+    }
+
+    /// Handles the next event. False when `over` resolves, or the pool is to stop at once.
+    async fn go_on(&mut self, stop: &StopSignals, tick: &mut Interval, over: impl Future<Output = ()>) -> bool {
         let event = tokio::select! {
             biased;
             () = stop.now.cancelled() => return false,
-            () = tokio::time::sleep_until(until) => return false,
+            () = over => return false,
             event = self.next_event(tick) => event,
         };
         self.handle(event).await;

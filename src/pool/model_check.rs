@@ -11,6 +11,7 @@ use shuttle::{future::block_on, thread};
 
 use super::{worker_data::Reservation, *};
 use crate::{
+    broker::next_events,
     config::Balance,
     model::{DeathCause, EventBody, FailureReason, Outcome, QueryId},
     state::QueryState,
@@ -236,7 +237,7 @@ impl Play {
         assert!(info.state.is_terminal(), "query {id} is left {}", info.state);
         assert_eq!(info.attempts, 1);
         let mut reader = block_on(self.inner.broker.read(&id, 0)).unwrap();
-        let events = block_on(reader.next()).unwrap();
+        let events = block_on(next_events(&mut reader)).unwrap();
         match &events[..] {
             [event] => match &event.body {
                 EventBody::Ended(outcome) => outcome.clone(),

@@ -64,6 +64,10 @@ pub struct StopSignals {
     pub drain: CancellationToken,
     /// Stop at once.
     pub now: CancellationToken,
+    /// Set by the pool when its drain begins: clients are to send their calls elsewhere.
+    pub go_away: CancellationToken,
+    /// Set by the server once no connection is left that could bring a query.
+    pub disconnected: CancellationToken,
 }
 
 pub(super) enum Event {

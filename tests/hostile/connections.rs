@@ -5,29 +5,14 @@ use std::{
     net::TcpStream,
 };
 
-use rustix::process::{Resource, getrlimit, setrlimit};
-
-use super::{
-    Victim, normal,
-    raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS},
+use crate::{
+    attacks::{MAX_CONNECTIONS, connections_to_open},
+    harness::{
+        DEADLINE, eventually,
+        raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS},
+    },
+    victim::{Victim, normal},
 };
-use crate::harness::{DEADLINE, eventually, skip};
-
-const MANY: u64 = 10_000;
-pub(super) const PLACES: usize = 200;
-
-/// How many connections this process can have: `MANY`, or where fewer are allowed those, which is not the whole test.
-pub(super) fn many() -> u64 {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
-    let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let count = MANY.min(room.saturating_sub(2_000));
-    if count < MANY {
-        skip(&format!("room for {MANY} connections rather than {count} (the limit of open files is {room})"));
-    }
-    count
-}
 
 /// What the server has closed, or will soon.
 fn is_closed(stream: &mut TcpStream) -> bool {
@@ -46,29 +31,28 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_connections_that_say_nothing_keep_nobody_out() {
-    let limits = format!("max_connections = {PLACES}\nmax_http_connections = 50");
-    // This process has not descriptors enough for two who open that many.
-    let mut victim = Victim::alone(&limits, "").await;
+    let limits = format!("max_connections = {MAX_CONNECTIONS}\nmax_http_connections = 50");
+    let mut victim = Victim::start(&limits, "").await;
     let (grpc, http) = (victim.server.grpc.clone(), victim.server.http.clone());
-    let count = many();
+    let count = connections_to_open();
     let opening = tokio::task::spawn_blocking(move || {
         let mut streams: Vec<TcpStream> = (0..count).map(|_| TcpStream::connect(&grpc).unwrap()).collect();
         streams.extend((0..count / 10).map(|_| TcpStream::connect(&http).unwrap()));
         streams
     });
     let opened = |victim: &Victim| {
-        assert!(victim.more_descriptors() < PLACES + 50 + 16, "{}", victim.more_descriptors());
+        assert!(victim.more_descriptors() < MAX_CONNECTIONS + 50 + 16, "{}", victim.more_descriptors());
         opening.is_finished()
     };
-    victim.serves_others_until("while 10,000 connections are opened", opened).await;
+    victim.serves_others_until(opened).await;
     let mut streams = opening.await.unwrap();
-    victim.serves_others("with 10,000 connections left open").await;
-    assert!(victim.more_descriptors() < PLACES + 50 + 16, "{}", victim.more_descriptors());
+    victim.serves_others().await;
+    assert!(victim.more_descriptors() < MAX_CONNECTIONS + 50 + 16, "{}", victim.more_descriptors());
     // Those that were let in are closed too, though their client does not.
     eventually("the server to be rid of them", || (victim.more_descriptors() < 16).then_some(()));
     assert!(is_closed(streams.last_mut().unwrap()) && is_closed(&mut streams[0]));
     drop(streams);
-    victim.recovers("10,000 connections").await;
+    victim.recovers().await;
 }
 
 fn is_open(mut stream: &TcpStream) -> bool {
@@ -105,11 +89,11 @@ async fn who_never_calls_makes_room_for_who_does() {
     let mut victim = Victim::start("max_connections = 20", "").await;
     let callers = call_once(&victim, 15);
     let idle: Vec<TcpStream> = (0..100).map(|_| raw::connect(&victim.server.grpc, &[])).collect();
-    victim.serves_others("with 100 connections that never call").await;
+    victim.serves_others().await;
     assert!(callers.iter().all(is_open), "one that has called was made to leave");
     assert!(!is_open(&idle[0]), "one that has never called was not");
     drop((callers, idle));
-    victim.recovers("100 connections that never call").await;
+    victim.recovers().await;
 }
 
 /// One finished call does not keep a place for ever: whoever has been idle for longest makes room, and the log says why.
@@ -133,5 +117,5 @@ async fn who_is_idle_makes_room_and_who_has_an_open_call_does_not() {
     let told = log.iter().filter(|line| line.contains("server.max_connections")).count();
     assert_eq!(told, 1, "the log says it once in a while: {log:?}");
     drop((watching, idle, newcomers));
-    victim.recovers("idle connections in all places").await;
+    victim.recovers().await;
 }

@@ -6,10 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Victim,
-    raw::{self, ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PING},
-    tell,
+use crate::{
+    harness::{
+        DEADLINE,
+        raw::{self, ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PING},
+    },
+    victim::Victim,
 };
 
 /// Watches the pool on a connection of its own, where nothing happens unless someone asks for it.
@@ -43,10 +45,9 @@ async fn a_stream_whose_client_answers_no_ping_is_dropped_and_others_last() {
         }
         pings
     });
-    victim.serves_others("with streams whose clients have gone").await;
+    victim.serves_others().await;
     let (lasted, pings) = (ended.join().unwrap(), answering.join().unwrap());
-    tell(&format!("no answer to a ping: dropped after {lasted:?}; answers to {pings} pings: not dropped"));
-    assert!((Duration::from_secs(1)..Duration::from_secs(4)).contains(&lasted), "{lasted:?}");
+    assert!(lasted < DEADLINE, "the server keeps a client that answers no ping");
     assert!(pings > 2, "{pings}");
-    victim.recovers("streams whose clients had gone").await;
+    victim.recovers().await;
 }

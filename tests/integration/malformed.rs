@@ -33,7 +33,8 @@ async fn answer(client: &SendRequest<Bytes>, path: &str, encoding: &str, body: &
     let (response, mut stream) = client.send_request(request.body(()).unwrap(), false).unwrap();
     stream.send_data(Bytes::copy_from_slice(body), ends).unwrap();
     let response = timeout(DEADLINE, response).await.expect("an answer in time").unwrap();
-    let accepts = response.headers().get("grpc-accept-encoding").is_some_and(|value| value == "identity");
+    let accepted = response.headers().get("grpc-accept-encoding").map(|value| value.to_str().unwrap());
+    let accepts = accepted.is_some_and(|list| ["gzip", "zstd"].iter().all(|name| list.contains(name)));
     let status = Status::from_header_map(response.headers()).expect("a refusal has its status among the headers");
     (status, accepts)
 }
@@ -54,20 +55,24 @@ async fn a_request_that_cannot_be_read_is_the_callers_mistake_and_says_what_to_d
     let server = Server::start(&fake_kind("k", &[], "min = 0"));
     let client = connect(&server).await;
     // A field of the number 1 and of a length that never comes, and the same as text that is none.
-    let cases: [(&str, Vec<u8>, &str); 7] = [
-        ("cut short within", framed(0, &[0x0a, 0x7f, b'x']), "the request is not what its method takes: "),
-        ("of no wire type", framed(0, &[0x0f]), "the request is not what its method takes: "),
-        ("absent", Vec::new(), "there is no message in the request; send one, if only an empty one"),
-        ("without its prefix", vec![0, 0], "the request ended before its message did; send all"),
-        ("shorter than it says", vec![0, 0, 0, 0, 9, 1], "the request ended before its message did; send all"),
-        ("sent twice", [framed(0, &[]), framed(0, &[])].concat(), "there is more in the request than the one message"),
-        ("of a strange flag", framed(7, &[]), "the message begins with 7, which is no flag; send 0"),
+    let cases: [(&str, &str, Vec<u8>, &str); 7] = [
+        ("cut short within", "identity", framed(0, &[0x0a, 0x7f, b'x']), "failed to decode Protobuf message"),
+        ("of no wire type", "identity", framed(0, &[0x0f]), "failed to decode Protobuf message"),
+        ("absent", "identity", Vec::new(), "Missing request message"),
+        ("without its prefix", "identity", vec![0, 0], "Unexpected EOF"),
+        ("shorter than it says", "identity", vec![0, 0, 0, 0, 9, 1], "Unexpected EOF"),
+        ("of a strange flag", "identity", framed(7, &[]), "invalid compression flag: 7"),
+        ("not the gzip that it says", "gzip", framed(1, b"whatever"), "Error decompressing"),
     ];
     for path in METHODS {
-        for (what, body, text) in &cases {
-            let (status, _) = answer(&client, path, "identity", body, true).await;
+        for (what, encoding, body, text) in &cases {
+            let (status, _) = answer(&client, path, encoding, body, true).await;
             assert_eq!(status.code(), Code::InvalidArgument, "{path}, {what}: {status:?}");
-            assert!(status.message().starts_with(text), "{path}, {what}: {status:?}");
+            assert!(
+                status.message().starts_with("the request is not what its method takes: "),
+                "{path}, {what}: {status:?}"
+            );
+            assert!(status.message().contains(text), "{path}, {what}: {status:?}");
             assert_eq!(reason(&status), "MALFORMED_REQUEST", "{path}, {what}");
         }
     }
@@ -81,15 +86,18 @@ async fn compression_that_is_not_known_is_unimplemented_and_that_is_not_named_in
     let server = Server::start(&fake_kind("k", &[], "min = 0"));
     let client = connect(&server).await;
     for path in METHODS {
-        let (status, accepts) = answer(&client, path, "gzip", &framed(1, b"whatever"), true).await;
+        let (status, accepts) = answer(&client, path, "snappy", &framed(1, b"whatever"), true).await;
         assert_eq!(status.code(), Code::Unimplemented, "{path}: {status:?}");
-        assert_eq!(status.message(), "\"gzip\" is not a known compression; send messages as they are (identity)");
+        assert!(
+            status.message().contains("`snappy`") && status.message().contains("; send messages as they are"),
+            "{status:?}"
+        );
         assert_eq!(reason(&status), "UNSUPPORTED_COMPRESSION");
         assert!(accepts, "{path}: the server says what it knows");
         // As gRPC asks for.
         let (status, _) = answer(&client, path, "identity", &framed(1, b"whatever"), true).await;
         assert_eq!((status.code(), reason(&status)), (Code::Internal, "BAD_COMPRESSED_FLAG".to_owned()), "{path}");
-        assert!(status.message().contains("(Compressed-Flag)"), "{status:?}");
+        assert!(status.message().contains("compressed-flag"), "{status:?}");
     }
 }
 
@@ -104,10 +112,12 @@ async fn a_request_that_is_too_slow_too_large_or_for_nobody_has_details_too() {
     for path in METHODS {
         let (status, _) = answer(&client, path, "identity", &[0, 0, 0], false).await;
         assert_eq!((status.code(), reason(&status)), (Code::DeadlineExceeded, "REQUEST_TIMEOUT".to_owned()), "{path}");
-        let text = "the request was not there within 1s (server.request_timeout); send it sooner";
+        let text = "the request did not arrive within 1s (server.request_timeout)";
         assert_eq!(status.message(), text, "{path}");
         let (status, _) = answer(&client, path, "identity", &[0, 0, 1, 0, 1], false).await;
-        assert_eq!((status.code(), reason(&status)), (Code::OutOfRange, "MESSAGE_TOO_LARGE".to_owned()), "{path}");
+        let expected = (Code::ResourceExhausted, "MESSAGE_TOO_LARGE".to_owned());
+        assert_eq!((status.code(), reason(&status)), expected, "{path}");
+        assert!(status.message().contains("found 65537 bytes, the limit is: 65536 bytes"), "{status:?}");
     }
     let message = framed(0, &proto::HealthRequest::default().encode_to_vec());
     let (status, _) = answer(&client, "/remuda.v1.WorkerPool/Nope", "identity", &message, true).await;

@@ -1,9 +1,9 @@
 //! The event log of one query: append-only, numbered, bounded by dropping its oldest entries.
 
-use std::{collections::VecDeque, ops::Range, time::SystemTime};
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::SystemTime};
 
 use crate::{
-    model::{Event, EventBody, Messages, Stretch},
+    model::{Event, EventBatch, EventBody, EventSlice, MessageBatch},
     protocol::JsonTexts,
 };
 
@@ -27,11 +27,11 @@ pub(super) struct Log {
     bytes: usize,
 }
 
-/// What was added at once.
+/// Events that were added together. Readers share them.
 #[derive(Debug)]
 enum Kept {
-    One(Event),
-    Several(Box<Messages>),
+    One(Arc<Event>),
+    Several(Arc<MessageBatch>),
 }
 
 impl Log {
@@ -55,7 +55,7 @@ impl Log {
     /// Adds an event and says how many old ones had to go for it.
     pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) -> usize {
         self.bytes += body.weight();
-        self.kept.push_back(Kept::One(Event { sequence: self.next, attempt, at, body }));
+        self.kept.push_back(Kept::One(Arc::new(Event { sequence: self.next, attempt, at, body })));
         self.next += 1;
         self.trim(limits)
     }
@@ -64,7 +64,7 @@ impl Log {
     pub(super) fn push_messages(&mut self, attempt: u32, at: SystemTime, texts: JsonTexts, limits: LogLimits) -> usize {
         self.bytes += texts.bytes();
         let count = texts.len() as u64;
-        self.kept.push_back(Kept::Several(Box::new(Messages { first: self.next, attempt, at, texts })));
+        self.kept.push_back(Kept::Several(Arc::new(MessageBatch { first: self.next, attempt, at, texts })));
         self.next += count;
         self.trim(limits)
     }
@@ -107,15 +107,15 @@ impl Log {
         usize::try_from(self.first - before).unwrap_or(usize::MAX)
     }
 
-    /// Hands over the kept events from `from` on, at most `max` of them, headed by a gap where some were dropped. Gives the
-    /// number of the last of them, if there is any.
-    pub(super) fn read(&self, from: u64, max: usize, take: &mut dyn FnMut(Stretch<'_>)) -> Option<u64> {
-        let mut last = None;
-        if from < self.first {
-            let (attempt, at) = self.kept.front()?.origin();
+    /// The kept events from `from` on, at most `max` of them, headed by a gap where some were dropped. Empty if there are none.
+    pub(super) fn read(&self, from: u64, max: usize) -> EventBatch {
+        let mut batch = EventBatch::new();
+        if from < self.first
+            && let Some(oldest) = self.kept.front()
+        {
+            let (attempt, at) = oldest.origin();
             let body = EventBody::Gap { first: from, last: self.first - 1 };
-            take(Stretch::One(&Event { sequence: self.first - 1, attempt, at, body }));
-            last = Some(self.first - 1);
+            batch.push(EventSlice::One(Arc::new(Event { sequence: self.first - 1, attempt, at, body })));
         }
         let mut next = from.max(self.first);
         let (mut count, mut bytes) = (0, 0);
@@ -130,15 +130,14 @@ impl Log {
             if begin == end {
                 break;
             }
-            take(kept.stretch(begin..end));
+            batch.push(kept.slice(begin..end));
             next += (end - begin) as u64;
-            last = Some(next - 1);
         }
-        last
+        batch
     }
 
     /// The event that was added last, if it came alone, as the final one does.
-    pub(super) fn last(&self) -> Option<&Event> {
+    pub(super) fn last(&self) -> Option<&Arc<Event>> {
         match self.kept.back()? {
             Kept::One(event) => Some(event),
             Kept::Several(_) => None,
@@ -185,10 +184,10 @@ impl Kept {
         }
     }
 
-    fn stretch(&self, range: Range<usize>) -> Stretch<'_> {
+    fn slice(&self, range: Range<usize>) -> EventSlice {
         match self {
-            Self::One(event) => Stretch::One(event),
-            Self::Several(messages) => Stretch::Messages(messages, range),
+            Self::One(event) => EventSlice::One(event.clone()),
+            Self::Several(messages) => EventSlice::Messages(messages.clone(), range),
         }
     }
 }
@@ -242,10 +241,7 @@ mod tests {
     }
 
     fn read(log: &Log, from: u64, max: usize) -> Vec<Event> {
-        let mut all = Vec::new();
-        let last = log.read(from, max, &mut |stretch| stretch.append_to(&mut all));
-        assert_eq!(last, all.last().map(|event| event.sequence));
-        all
+        log.read(from, max).iter().flat_map(EventSlice::to_events).collect()
     }
 
     const WIDE: LogLimits = LogLimits { events: 1_000, bytes: 1_000_000 };

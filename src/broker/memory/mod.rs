@@ -131,8 +131,8 @@ impl Broker for MemoryBroker {
         Ok(self.0.cancel(self.0.find(id)?, reason))
     }
 
-    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<Box<dyn EventReader>, QueryError>> {
-        let reader = |entry| Box::new(MemoryReader::new(self.0.clone(), entry, from)) as Box<dyn EventReader>;
+    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<EventReader, QueryError>> {
+        let reader = |entry| Box::pin(MemoryReader::new(self.0.clone(), entry, from)) as EventReader;
         Soon::now(self.0.find(id).map(reader).map_err(Into::into))
     }
 

@@ -7,7 +7,7 @@ use shuttle::{future::block_on, thread};
 
 use super::*;
 use crate::{
-    broker::{Ending, Lease, LeaseLost, Scope},
+    broker::{Ending, Lease, LeaseLost, Scope, next_events},
     metrics::Metrics,
     model::{EventBody, Outcome, QuerySpec, Rung, WorkerId},
     model_check::{exhaust, sample},
@@ -91,7 +91,7 @@ fn cancel(broker: &MemoryBroker) -> CancelFound {
 #[track_caller]
 fn end_of(broker: &MemoryBroker) -> Outcome {
     let mut reader = block_on(broker.read(&id(), 0)).unwrap();
-    let mut events = block_on(reader.next()).unwrap();
+    let mut events = block_on(next_events(&mut reader)).unwrap();
     let ends = events.iter().filter(|event| matches!(event.body, EventBody::Ended(_))).count();
     assert_eq!(ends, 1, "{events:?}");
     let Some(EventBody::Ended(outcome)) = events.pop().map(|event| event.body) else {

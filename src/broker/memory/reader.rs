@@ -1,14 +1,17 @@
 //! A cursor on the log of one query of the memory broker.
 
 use std::{
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
 
+use tokio_stream::Stream;
+
 use crate::{
-    broker::{EventReader, Progress, Unavailable},
-    model::Stretch,
+    broker::Unavailable,
+    model::{EventBatch, EventSlice},
 };
 
 use super::{entry::Entry, store::Store};
@@ -19,7 +22,7 @@ pub(super) struct MemoryReader {
     entry: Arc<Entry>,
     number: u64,
     next: u64,
-    /// Whether the final event was given out.
+    /// True once the final event was handed out.
     told_end: bool,
 }
 
@@ -38,24 +41,20 @@ impl Drop for MemoryReader {
     }
 }
 
-impl EventReader for MemoryReader {
-    fn poll_next(
-        &mut self,
-        context: &mut Context<'_>,
-        take: &mut dyn FnMut(Stretch<'_>),
-    ) -> Poll<Result<Progress, Unavailable>> {
-        let Some(read) = self.entry.read(self.number, self.next, context.waker(), take) else { return Poll::Pending };
-        if read.next > self.next {
-            (self.next, self.told_end) = (read.next, read.over);
-            return Poll::Ready(Ok(Progress::Events));
+impl Stream for MemoryReader {
+    type Item = Result<EventBatch, Unavailable>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.told_end {
+            return Poll::Ready(None);
         }
-        // Nothing more will come. Whoever asked for events beyond the end is still told how the query ended.
-        if !std::mem::replace(&mut self.told_end, true)
-            && let Some(last) = self.entry.final_event()
-        {
-            take(Stretch::One(&last));
-            return Poll::Ready(Ok(Progress::Events));
+        let Some(read) = self.entry.read(self.number, self.next, context.waker()) else { return Poll::Pending };
+        self.told_end = read.over;
+        if let Some(last) = read.batch.last() {
+            self.next = last.last_sequence() + 1;
+            return Poll::Ready(Some(Ok(read.batch)));
         }
-        Poll::Ready(Ok(Progress::End))
+        // A reader that asked for events beyond the end still learns how the query ended.
+        Poll::Ready(self.entry.final_event().map(|last| Ok(vec![EventSlice::One(last)])))
     }
 }

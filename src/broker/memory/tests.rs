@@ -19,7 +19,7 @@ use super::{
     *,
 };
 use crate::{
-    broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output, Scope},
+    broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output, Scope, next_events},
     metrics::Metrics,
     model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, Rung, WorkerId},
     protocol::JsonText,
@@ -106,7 +106,7 @@ async fn read_all(broker: &MemoryBroker, query: &str, from: u64) -> Vec<Event> {
     let mut reader = broker.read(&id(query), from).await.unwrap();
     let mut events = Vec::new();
     loop {
-        let batch = timeout(Duration::from_secs(10), reader.next()).await.expect("the log ends").unwrap();
+        let batch = timeout(Duration::from_secs(10), next_events(&mut reader)).await.expect("the log ends").unwrap();
         if batch.is_empty() {
             return events;
         }

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::{
     broker::{DeadLetter, QueryInfo},
-    model::{Event, QueryId, Stretch},
+    model::{Event, EventBatch, QueryId},
 };
 
 use super::{
@@ -17,11 +17,12 @@ use super::{
 /// The most events a reader takes at once, so that one lock is never held for long.
 const READ_BATCH: usize = 256;
 
-/// How far a reader has come.
-#[derive(Debug, Clone, Copy)]
+/// The result of a read.
+#[derive(Debug)]
 pub(super) struct Read {
-    pub next: u64,
-    /// Whether that is the end.
+    /// Empty at the end of the log.
+    pub batch: EventBatch,
+    /// True if the batch reaches the final event.
     pub over: bool,
 }
 
@@ -55,33 +56,27 @@ impl Entry {
     }
 
     /// The next events from `from` on; `None` while there are none yet, and then the reader is woken when there are.
-    pub(super) fn read(
-        &self,
-        reader: u64,
-        from: u64,
-        waker: &Waker,
-        take: &mut dyn FnMut(Stretch<'_>),
-    ) -> Option<Read> {
+    pub(super) fn read(&self, reader: u64, from: u64, waker: &Waker) -> Option<Read> {
         let mut record = self.record.lock();
         let story = record.story_mut();
-        if let Some(last) = story.log.read(from, READ_BATCH, take) {
-            let next = last + 1;
+        let batch = story.log.read(from, READ_BATCH);
+        if let Some(next) = batch.last().map(|last| last.last_sequence() + 1) {
             story.readers.moved(reader, next);
-            let over = record.state.is_terminal() && record.story().is_some_and(|story| story.log.next() == next);
+            let over = story.log.next() == next && record.state.is_terminal();
             let room = record.room();
             drop(record);
             make_room(room);
-            return Some(Read { next, over });
+            return Some(Read { batch, over });
         }
         if record.state.is_terminal() {
-            return Some(Read { next: from, over: true });
+            return Some(Read { batch, over: true });
         }
         record.story_mut().readers.waits(reader, waker);
         None
     }
 
     /// The last event of an ended query.
-    pub(super) fn final_event(&self) -> Option<Event> {
+    pub(super) fn final_event(&self) -> Option<Arc<Event>> {
         let record = self.record.lock();
         let log = &record.story()?.log;
         log.last().cloned()

@@ -78,6 +78,17 @@ keys! { GENERAL:
     KEEPALIVE_TIMEOUT: Server.keepalive_timeout = Value(r#""10s""#), Restart,
         "How long the answer to that may take before the connection counts as lost. Long enough \
          for a lost packet to be sent again.";
+    MAX_CONNECTION_AGE: Server.max_connection_age = Value(r#""none""#), Restart,
+        "After this long a connection is told to send no more calls (GOAWAY), and its client opens another one; varied \
+         by up to a tenth. \"none\" for no bound. None by default. Behind a load balancer that spreads connections, \
+         not calls, \"30m\" lets new replicas get their share.";
+    MAX_CONNECTION_AGE_GRACE: Server.max_connection_age_grace = Value(r#""none""#), Restart,
+        "How long the calls of such a connection may go on before it is closed. \"none\" for no bound, which is the \
+         default: no call is cut short.";
+    COMPRESSION: Server.compression = Value("[]"), Restart,
+        "Compressions of answers, like [\"zstd\", \"gzip\"], each used for clients that say they accept it. None by \
+         default, because it costs more processor time than a fast network saves. Compressed requests, with gzip or \
+         zstd, are always accepted.";
 
     MAX_WORKERS: Pool.max_workers = Value("16"), AtOnce,
         "Workers alive at once, over all kinds. Each is a process that may hold a model or a \

@@ -42,6 +42,9 @@ fn documented() -> Config {
             request_timeout: seconds(30),
             keepalive_interval: seconds(30),
             keepalive_timeout: seconds(10),
+            max_connection_age: None,
+            max_connection_age_grace: None,
+            compression: Vec::new(),
         },
         pool: PoolConfig {
             max_workers: nonzero(16),

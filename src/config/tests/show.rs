@@ -19,6 +19,9 @@ max_concurrent_streams = 999_999
 request_timeout = "31s"
 keepalive_interval = "1h 1m 1s 1ms 1us 1ns"
 keepalive_timeout = "1year"
+max_connection_age = "30m"
+max_connection_age_grace = "0s"
+compression = ["zstd", "gzip"]
 [pool]
 max_workers = 1_000_000
 memory_budget = "64TiB"

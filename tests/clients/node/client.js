@@ -1,16 +1,22 @@
 // Talks to a running server through the .proto files, as any Node.js program would.
 //
-//     client.js ADDRESS
+//     client.js ADDRESS [REQUESTS ANSWERS]
 //
-// The server must have the built-in `echo` kind. Prints a line for each check; exits with 1 at the first that fails.
+// REQUESTS is the encoding of the requests, ANSWERS the one that the server is expected to answer in: `identity` (the
+// default) or `gzip`. Answers in gzip are accepted in any case. The server must have the built-in `echo` kind. Prints a
+// line for each check; exits with 1 at the first that fails.
 "use strict";
 const assert = require("node:assert/strict");
+const { once } = require("node:events");
+const net = require("node:net");
 const path = require("node:path");
 const grpc = require("@grpc/grpc-js");
 const protoLoader = require("@grpc/proto-loader");
 
 const DEADLINE_MS = 20_000; // For every call.
 const FINAL = ["complete", "error", "cancelled", "rejected"];
+const COMPRESSION = { identity: grpc.compressionAlgorithms.identity, gzip: grpc.compressionAlgorithms.gzip };
+const LARGE = 1 << 20; // Bytes; gzip reduces them to about a thousand.
 const FORMAT = { keepCase: true, longs: Number, enums: String, defaults: true, arrays: true, oneofs: true };
 
 const remuda = protoLoader.loadSync(["remuda/v1/worker_pool.proto", "remuda/v1/pool_admin.proto"], {
@@ -45,7 +51,10 @@ const rpc = protoLoader.fromJSON(
 /** A client whose calls return promises: of the answer, or of all answers of a stream. */
 function connect(definition, address) {
   const Client = grpc.makeGenericClientConstructor(definition);
-  const client = new Client(address, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0 });
+  const client = new Client(address, grpc.credentials.createInsecure(), {
+    "grpc.enable_http_proxy": 0,
+    "grpc.default_compression_algorithm": COMPRESSION[requestEncoding],
+  });
   const deadline = () => ({ deadline: Date.now() + DEADLINE_MS });
   const unary = (name) => (request) =>
     new Promise((resolve, reject) => {
@@ -62,8 +71,31 @@ function connect(definition, address) {
   );
 }
 
-const address = process.argv[2];
-assert(address && process.argv.length === 3, "usage: client.js ADDRESS");
+/** Forwards connections to the server and counts the bytes of both directions: the library hides `grpc-encoding`. */
+async function countingProxy(address) {
+  const counts = { sent: 0, received: 0 };
+  const listener = net.createServer((client) => {
+    const colon = address.lastIndexOf(":");
+    const server = net.connect(Number(address.slice(colon + 1)), address.slice(0, colon));
+    client.on("data", (chunk) => (counts.sent += chunk.length));
+    server.on("data", (chunk) => (counts.received += chunk.length));
+    for (const socket of [client, server]) socket.on("error", () => [client, server].map((each) => each.destroy()));
+    client.pipe(server).pipe(client);
+  });
+  await once(listener.listen(0, "127.0.0.1"), "listening");
+  return { target: `127.0.0.1:${listener.address().port}`, counts };
+}
+
+function assertEncoding(what, expected, wireBytes) {
+  const actual = wireBytes < LARGE / 10 ? "gzip" : "identity";
+  assert.equal(actual, expected, `expected the ${what} in ${expected}, but it took ${wireBytes} bytes`);
+}
+
+const [address, requestEncoding = "identity", answerEncoding = "identity"] = process.argv.slice(2);
+assert(
+  [3, 5].includes(process.argv.length) && requestEncoding in COMPRESSION && answerEncoding in COMPRESSION,
+  "usage: client.js ADDRESS [REQUESTS ANSWERS], encodings: identity, gzip",
+);
 const workers = connect(remuda["remuda.v1.WorkerPool"], address);
 const admin = connect(remuda["remuda.v1.PoolAdmin"], address);
 const checker = connect(health["grpc.health.v1.Health"], address);
@@ -153,6 +185,18 @@ const checks = {
   },
   async "an unknown query is not found"() {
     await refused(grpc.status.NOT_FOUND, workers.StreamResults({ query_id: "no-such-query" }));
+  },
+  async "large messages have the expected encoding"() {
+    const { target, counts } = await countingProxy(address);
+    const proxied = connect(remuda["remuda.v1.WorkerPool"], target);
+    await proxied.Health({}); // A grpc-accept-encoding without gzip in its answer would make the library stop compressing.
+    const query = echo({ pad: "x".repeat(LARGE) });
+    const { query_id } = await proxied.Submit({ query });
+    const { sent, received } = counts;
+    const [{ event }] = await proxied.StreamResults({ query_id });
+    assert.equal(event.message.content, query.payload);
+    assertEncoding("request", requestEncoding, sent);
+    assertEncoding("answer", answerEncoding, counts.received - received);
   },
 };
 

@@ -1,19 +1,27 @@
 """Talks to a running server that it knows nothing of but the address: all else comes from reflection.
 
-    client.py ADDRESS
+    client.py ADDRESS [REQUESTS ANSWERS]
 
-The server must have the built-in `echo` kind. Prints a line for each check; exits with 1 at the first that fails.
+REQUESTS is the encoding of the requests, ANSWERS the one that the server is expected to answer in: `identity` (the default)
+or `gzip`. Answers in gzip are accepted in any case. The server must have the built-in `echo` kind. Prints a line for each
+check; exits with 1 at the first that fails.
 """
 
 import json
+import socket
 import sys
+import threading
 
 import grpc
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 
 DEADLINE = 20  # Seconds; for every call.
 FINAL = {"complete", "error", "cancelled", "rejected"}
+COMPRESSION = {"identity": grpc.Compression.NoCompression, "gzip": grpc.Compression.Gzip}
+LARGE = 1 << 20  # Bytes; gzip reduces them to about a thousand.
 
 
 class ReflectionDeadline(grpc.StreamStreamClientInterceptor):
@@ -41,14 +49,51 @@ class Service:
         return lambda **fields: stub(request(**fields), timeout=DEADLINE)
 
 
-def connect(address):
+class CountingProxy:
+    """Forwards connections to the server and counts the bytes of both directions: the library hides `grpc-encoding`."""
+
+    def __init__(self, address):
+        self.address = address
+        self.sent = self.received = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(DEADLINE)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def target(self):
+        return f"127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def accept(self):
+        client, _ = self.listener.accept()
+        server = self.dial()
+        for source, sink, counter in [(client, server, "sent"), (server, client, "received")]:
+            threading.Thread(target=self.forward, args=(source, sink, counter), daemon=True).start()
+
+    def dial(self):
+        if self.address.startswith("unix:"):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.address.removeprefix("unix:"))
+            return server
+        host, port = self.address.rsplit(":", 1)
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=DEADLINE)
+
+    def forward(self, source, sink, counter):
+        while chunk := source.recv(1 << 16):
+            setattr(self, counter, getattr(self, counter) + len(chunk))
+            sink.sendall(chunk)
+
+
+def open_channel(address, requests="identity"):
     options = [("grpc.enable_http_proxy", 0)]
     if address.startswith("unix:"):
         # This library would send the path as the authority, which HTTP/2 servers that check it refuse.
         options.append(("grpc.default_authority", "localhost"))
-    channel = grpc.insecure_channel(address, options=options)
+    return grpc.insecure_channel(address, options=options, compression=COMPRESSION[requests])
+
+
+def reflect(channel):
+    """The services of the server behind this channel, by reflection."""
     reflection = ProtoReflectionDescriptorDatabase(grpc.intercept_channel(channel, ReflectionDeadline()))
-    return channel, reflection, descriptor_pool.DescriptorPool(reflection)
+    return reflection, descriptor_pool.DescriptorPool(reflection)
 
 
 def error_details(error):
@@ -89,8 +134,10 @@ RPC = rpc_messages()
 
 
 class Checks:
-    def __init__(self, address):
-        self.channel, self.reflection, self.descriptors = connect(address)
+    def __init__(self, address, requests="identity", answers="identity"):
+        self.address, self.requests, self.answers = address, requests, answers
+        self.channel = open_channel(address, requests)
+        self.reflection, self.descriptors = reflect(self.channel)
         self.passed = 0
 
     def run(self):
@@ -210,8 +257,25 @@ class Checks:
     def check_an_unknown_query_is_not_found(self):
         self.refused(grpc.StatusCode.NOT_FOUND, lambda: list(self.workers.StreamResults(query_id="no-such-query")))
 
+    def check_large_messages_have_the_expected_encoding(self):
+        proxy = CountingProxy(self.address)
+        with open_channel(proxy.target(), self.requests) as channel:
+            workers = Service(channel, self.descriptors, "remuda.v1.WorkerPool")
+            payload = json.dumps({"pad": "x" * LARGE})
+            query_id = workers.Submit(query={"kind": "echo", "payload": payload}).query_id
+            sent, received = proxy.sent, proxy.received
+            message, _ = [response.event for response in workers.StreamResults(query_id=query_id)]
+        assert message.message.content == payload
+        self.assert_encoding("request", self.requests, sent)
+        self.assert_encoding("answer", self.answers, proxy.received - received)
+
+    @staticmethod
+    def assert_encoding(what, expected, wire_bytes):
+        actual = "gzip" if wire_bytes < LARGE // 10 else "identity"
+        assert actual == expected, f"expected the {what} in {expected}, but it took {wire_bytes} bytes"
+
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: client.py ADDRESS")
-    Checks(sys.argv[1]).run()
+    if len(sys.argv) not in (2, 4) or not COMPRESSION.keys() >= set(sys.argv[2:]):
+        sys.exit("usage: client.py ADDRESS [REQUESTS ANSWERS], encodings: identity, gzip")
+    Checks(*sys.argv[1:]).run()

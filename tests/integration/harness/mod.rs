@@ -8,6 +8,8 @@ mod load;
 mod log;
 mod processes;
 mod public;
+#[allow(dead_code, reason = "the hostile tests use the rest")]
+pub(crate) mod raw;
 mod seed;
 mod server;
 mod watcher;

@@ -82,7 +82,7 @@ async fn run_queries(client: &mut Client, rows: &[Row], signs: &Signs) -> Vec<Ve
 }
 
 /// Cancels the queries that are to be cancelled, once their workers do not listen any more.
-pub(super) async fn cancel_in_vain(client: &mut Client, rows: &[Row], ids: &[String]) {
+async fn cancel_in_vain(client: &mut Client, rows: &[Row], ids: &[String]) {
     for (row, id) in rows.iter().zip(ids).filter(|(row, _)| row.cell == Cell::Cancelled) {
         // Its session comes after its messages, and tells that.
         client.read(id, 0, scripts::messages_per_attempt(row.phase) + 1).await.expect("the query is known");

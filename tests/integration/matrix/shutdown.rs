@@ -2,20 +2,22 @@
 
 use std::{
     fs,
+    net::TcpStream,
     path::PathBuf,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use nix::sys::signal::Signal;
-use remuda::api::proto::{DeathCause, Event};
+use remuda::api::proto::{CancelFound, CancelRequest, CancelResponse, DeathCause, Event, StreamResultsRequest};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 
-use crate::harness::{Client, Server, eventually, group_of};
+use crate::harness::{Client, DEADLINE, Server, eventually, eventually_async, group_of, raw};
 
 use super::{
     aftermath::cause_name,
-    provoke::{self, all_ready},
+    provoke::all_ready,
     query,
     scripts::{self, Signs},
     table::{Cell, Phase, Policy, Row},
@@ -31,15 +33,19 @@ pub(super) async fn all(phase: Phase, policy: Policy) {
     let mut client = server.client().await;
     all_ready(&client, rows.len()).await;
     let ids = start_queries(&mut client, &rows, &signs).await;
-    let readings: Vec<_> = ids.iter().map(|id| read(&client, id)).collect();
+    let readings: Vec<_> = ids.iter().map(|id| Reading::begin(&client, id)).collect();
     let workers = client.workers().await;
+    // It answers no ping, so that the server cannot know whether it has heard of the drain.
+    let unaware = raw::connect(&server.grpc, &[]);
+    assert!(raw::next_frame(&unaware).is_some(), "the server greets");
     let begun = Instant::now();
     server.signal(Signal::SIGTERM);
-    eventually("the drain to begin", || (server.get("/readyz").0 == 503).then_some(()));
+    // Until then late calls are taken, and workers that die are replaced.
+    server.logs("\"draining\"");
     fs::write(signs.gate(), "").unwrap();
-    provoke::cancel_in_vain(&mut client, &rows, &ids).await;
+    cancel_in_vain(&unaware, &rows, &ids, &readings).await;
     for (row, reading) in rows.iter().zip(readings) {
-        query::check_provoking(row, &reading.await.unwrap());
+        query::check_provoking(row, &reading.end().await);
     }
     let cut_short = rows.iter().any(|row| row.cell == Cell::CutShort);
     assert_eq!(server.wait().code(), Some(i32::from(cut_short)), "it tells whether a query was cut short");
@@ -65,10 +71,50 @@ async fn start_queries(client: &mut Client, rows: &[Row], signs: &Signs) -> Vec<
     ids
 }
 
-/// Reads a query's events on, because the server will not be there to be asked later.
-fn read(client: &Client, id: &str) -> JoinHandle<Vec<Event>> {
-    let (mut client, id) = (client.clone(), id.to_owned());
-    tokio::spawn(async move { client.read(&id, 0, usize::MAX).await.expect("the query is known") })
+/// A query's events as they come. The stream is opened before the drain, which takes no new connections.
+struct Reading {
+    events: Arc<Mutex<Vec<Event>>>,
+    task: JoinHandle<()>,
+}
+
+impl Reading {
+    fn begin(client: &Client, id: &str) -> Self {
+        let (mut client, id, events) = (client.clone(), id.to_owned(), Arc::<Mutex<Vec<Event>>>::default());
+        let task = tokio::spawn({
+            let events = events.clone();
+            async move {
+                let request = StreamResultsRequest { query_id: id, from_sequence: 0 };
+                let mut stream = client.pool.stream_results(request).await.expect("the query is known").into_inner();
+                while let Some(response) = stream.message().await.expect("the stream goes on") {
+                    events.lock().unwrap().push(response.event.expect("a response has an event"));
+                }
+            }
+        });
+        Self { events, task }
+    }
+
+    fn len(&self) -> usize {
+        self.events.lock().unwrap().len()
+    }
+
+    async fn end(self) -> Vec<Event> {
+        timeout(DEADLINE, self.task).await.expect("every query ends").unwrap();
+        std::mem::take(&mut *self.events.lock().unwrap())
+    }
+}
+
+/// Cancels the queries that are to be cancelled, once their workers do not listen any more.
+async fn cancel_in_vain(unaware: &TcpStream, rows: &[Row], ids: &[String], readings: &[Reading]) {
+    for (at, row) in rows.iter().enumerate().filter(|(_, row)| row.cell == Cell::Cancelled) {
+        // Its session comes after its messages, and tells that.
+        let told = scripts::messages_per_attempt(row.phase) + 1;
+        let is_deaf = || std::future::ready((readings[at].len() >= told).then_some(()));
+        eventually_async("the worker to be deaf", is_deaf).await;
+        let request = CancelRequest { query_id: ids[at].clone(), reason: "enough".to_owned() };
+        let stream_id = 2 * u32::try_from(at).unwrap() + 1;
+        let answer: Option<CancelResponse> = raw::unary(unaware, stream_id, "/remuda.v1.WorkerPool/Cancel", &request);
+        assert_eq!(answer.expect("a drain takes cancels").found(), CancelFound::Running, "{row:?}");
+    }
 }
 
 /// The log tells one end for each worker. One that was told to go ended for that reason, whatever it did.

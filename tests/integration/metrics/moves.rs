@@ -1,10 +1,13 @@
 //! Each metric moves when its thing happens, and not before.
 
 use nix::sys::signal::Signal;
-use remuda::api::proto::{ExecuteRequest, PurgeDeadLettersRequest, Query, QueryState, SubmitRequest};
+use remuda::api::proto::{
+    CancelRequest, CancelResponse, ExecuteRequest, PurgeDeadLettersRequest, Query, QueryState, SubmitRequest,
+    SubmitResponse,
+};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, eventually, eventually_async, fake_kind, query, run};
+use crate::harness::{Client, Server, eventually, eventually_async, fake_kind, query, raw, run};
 
 /// Waits until each series has its value; a value of -1 stands for any above 0.
 #[track_caller]
@@ -256,12 +259,18 @@ async fn every_way_to_be_refused() {
         &[(r#"remuda_submit_refused_total{reason="drained"}"#, 1.0), (r#"remuda_serving{kind="k"}"#, 0.0)],
     );
     assert_eq!(run(&server, &["resume"]).0, 0);
+    // It answers no ping, so that the server cannot know whether it has heard of the drain.
+    let unaware = raw::connect(&server.grpc, &[]);
+    assert!(raw::next_frame(&unaware).is_some(), "the server greets");
     server.signal(Signal::SIGTERM);
-    eventually("the drain to begin", || (server.get("/readyz").0 == 503).then_some(()));
-    client.submit(query(&json!(1))).await.unwrap_err();
+    server.logs("\"draining\"");
+    let request = SubmitRequest { query_id: String::new(), query: Some(query(&json!(1))) };
+    let taken: Option<SubmitResponse> = raw::unary(&unaware, 1, "/remuda.v1.WorkerPool/Submit", &request);
+    assert_eq!(taken, None);
     become_so(&server, &[(r#"remuda_submit_refused_total{reason="draining"}"#, 1.0)]);
     assert_eq!(server.get("/livez").0, 200, "a server that drains is well");
-    client.cancel(&hanging, "").await.unwrap();
+    let request = CancelRequest { query_id: hanging, reason: String::new() };
+    raw::unary::<CancelResponse>(&unaware, 3, "/remuda.v1.WorkerPool/Cancel", &request).expect("a drain takes cancels");
 }
 
 #[tokio::test]

@@ -42,6 +42,14 @@ struct Pick {
     anyones: Option<Key>,
 }
 
+/// The one that is served first.
+fn first(one: Option<(Key, Source)>, other: Option<(Key, Source)>) -> Option<(Key, Source)> {
+    match (one, other) {
+        (Some(one), Some(other)) if other.0 < one.0 => Some(other),
+        (one, other) => one.or(other),
+    }
+}
+
 impl Lines {
     /// Takes the first query for a claimant that `decide` lets it take. If too many come before it, others are told to try
     /// again.
@@ -75,13 +83,10 @@ impl Lines {
         let free = self.free.first_live().map(Item::key);
         let open = self.lanes.first(None);
         let own = self.lanes.first(Some(claimant.worker));
-        let anyones = [free, open].into_iter().flatten().min();
-        let sources = match claimant.scope {
-            Scope::Open => [(free, Source::Free), (open, Source::OpenLanes), (own, Source::OwnLanes)],
-            Scope::Held => [(None, Source::Free), (None, Source::OpenLanes), (own, Source::OwnLanes)],
-        };
-        let found = sources.into_iter().filter_map(|(key, source)| Some(Pick { source, key: key?, anyones }));
-        found.min_by_key(|pick| pick.key)
+        let anyones = first(free.map(|key| (key, Source::Free)), open.map(|key| (key, Source::OpenLanes)));
+        let wanted = anyones.filter(|_| claimant.scope == Scope::Open);
+        let (key, source) = first(wanted, own.map(|key| (key, Source::OwnLanes)))?;
+        Some(Pick { source, key, anyones: anyones.map(|(key, _)| key) })
     }
 
     fn pop(&mut self, source: Source, worker: WorkerId) -> Option<Item> {

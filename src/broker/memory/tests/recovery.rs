@@ -106,9 +106,9 @@ async fn a_slow_reader_is_waited_for_and_misses_nothing_in_time() {
     let mut more = vec![message(3), message(4)];
     assert!(timeout(Duration::from_millis(5), lease.append(&mut more)).await.is_err(), "there is no room");
     assert_eq!(more.len(), 1, "what was not taken is still there");
-    assert_eq!(reader.next().await.unwrap().len(), 3);
+    assert_eq!(next_events(&mut reader).await.unwrap().len(), 3);
     lease.append(&mut more).await.unwrap();
-    assert_eq!(reader.next().await.unwrap()[0].sequence, 3);
+    assert_eq!(next_events(&mut reader).await.unwrap()[0].sequence, 3);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn each_overflow_policy_does_what_it_says_once_patience_is_over() {
     let (broker, mut lease) = nearly_full(Overflow::Gap).await;
     let mut reader = broker.read(&id("a"), 0).await.unwrap();
     lease.append(&mut vec![message(3), message(4)]).await.unwrap();
-    assert!(matches!(reader.next().await.unwrap()[0].body, EventBody::Gap { first: 0, last: 0 }));
+    assert!(matches!(next_events(&mut reader).await.unwrap()[0].body, EventBody::Gap { first: 0, last: 0 }));
 
     let (broker, mut lease) = nearly_full(Overflow::Fail).await;
     let _reader = broker.read(&id("a"), 0).await.unwrap();
@@ -154,11 +154,11 @@ async fn a_log_bounded_by_bytes_waits_for_its_readers_too() {
     lease.append(&mut vec![message(10), message(11)]).await.unwrap();
     let mut third = vec![message(12)];
     assert!(timeout(LIMITS.max_stall * 2, lease.append(&mut third)).await.is_err());
-    assert_eq!(reader.next().await.unwrap().len(), 2);
+    assert_eq!(next_events(&mut reader).await.unwrap().len(), 2);
     lease.append(&mut third).await.unwrap();
-    let mut seen = reader.next().await.unwrap();
+    let mut seen = next_events(&mut reader).await.unwrap();
     lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
-    seen.extend(reader.next().await.unwrap());
+    seen.extend(next_events(&mut reader).await.unwrap());
     assert_eq!(seen.iter().map(|event| event.sequence).collect::<Vec<_>>(), [2, 3], "nothing is missing");
 }
 
@@ -168,7 +168,7 @@ async fn the_final_event_pushes_nothing_out() {
     let mut reader = broker.read(&id("a"), 0).await.unwrap();
     lease.append(&mut vec![message(3)]).await.unwrap();
     lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
-    let events = reader.next().await.unwrap();
+    let events = next_events(&mut reader).await.unwrap();
     assert_eq!(events.iter().map(|event| event.sequence).collect::<Vec<_>>(), [0, 1, 2, 3], "{events:?}");
 }
 

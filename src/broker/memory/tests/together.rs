@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::{
-    broker::EventReader,
+    broker::{EventReader, next_events},
     protocol::{Gathered, Gathering},
 };
 
@@ -20,8 +20,8 @@ fn messages(numbers: Range<usize>) -> Output {
     }
 }
 
-async fn read(reader: &mut Box<dyn EventReader>) -> Vec<(u64, String)> {
-    let events = reader.next().await.unwrap();
+async fn read(reader: &mut EventReader) -> Vec<(u64, String)> {
+    let events = next_events(reader).await.unwrap();
     let content = |body| match body {
         EventBody::Message { content } => content.as_str().to_owned(),
         body => panic!("{body:?}"),

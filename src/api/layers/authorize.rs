@@ -1,23 +1,69 @@
-//! Lets a call through if its token allows it.
+//! Lets a call through if its token allows the method.
 
-use std::sync::Arc;
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use http::{Request, header::AUTHORIZATION};
-use tonic::{Code, Status};
+use http::{Request, Response, header::AUTHORIZATION};
+use tonic::{Code, Status, body::Body};
+use tower::{Layer, Service};
 use tracing::debug;
 
-use crate::auth::{Denied, Need, Tokens};
+use crate::{
+    api::errors,
+    auth::{Denied, Need, Tokens},
+    transport::ConnectionEntry,
+};
 
-use super::errors;
+use super::refusal::MaybeRefused;
 
-#[derive(Debug)]
-pub(super) struct Access {
+#[derive(Debug, Clone)]
+pub(super) struct AuthorizeLayer {
     /// `None`: everybody may do everything.
     pub tokens: Option<Arc<Tokens>>,
+    pub connection: Arc<ConnectionEntry>,
 }
 
-impl Access {
-    pub(super) fn check<A>(&self, request: &Request<A>) -> Result<(), Status> {
+#[derive(Debug, Clone)]
+pub(super) struct Authorize<S> {
+    layer: AuthorizeLayer,
+    inner: S,
+}
+
+impl<S> Layer<S> for AuthorizeLayer {
+    type Service = Authorize<S>;
+
+    fn layer(&self, inner: S) -> Authorize<S> {
+        Authorize { layer: self.clone(), inner }
+    }
+}
+
+impl<S, B> Service<Request<B>> for Authorize<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = MaybeRefused<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if let Err(status) = self.layer.check(&request) {
+            return MaybeRefused::refused(status.into_http());
+        }
+        // A connection whose calls are refused makes room like one without calls.
+        self.layer.connection.mark_active();
+        MaybeRefused::Passed { inner: self.inner.call(request) }
+    }
+}
+
+impl AuthorizeLayer {
+    fn check<B>(&self, request: &Request<B>) -> Result<(), Status> {
         let Some(tokens) = &self.tokens else { return Ok(()) };
         let path = request.uri().path();
         let header = request.headers().get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
@@ -37,7 +83,7 @@ fn refusal(denied: Denied) -> Status {
     errors::plain(code, &denied.to_string(), reason)
 }
 
-/// What a method needs. One that is not listed here, and so is new, needs the most.
+/// The role that a method needs. One that is not listed needs the most.
 fn need(path: &str) -> Need {
     listed(path).unwrap_or(Need::Admin)
 }
@@ -73,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_method_is_listed_with_what_it_needs() {
-        for method in super::super::methods() {
+        for method in crate::api::methods() {
             assert!(listed(&format!("/{method}")).is_some(), "{method} is not listed");
         }
         assert_eq!(need("/remuda.v1.PoolAdmin/SomethingNew"), Need::Admin);

@@ -1,4 +1,24 @@
-//! Whatever the attack, others wait no longer than twice the usual, from its first moment on.
+//! Measures how much longer others wait while the server is under attack: `cargo bench --bench hostile`.
+//!
+//! Rounds without the attack, while it begins and while it lasts take turns, and their medians are compared. The attackers share
+//! the machine with the server and the client that is measured, and nothing makes up for the processors that they use.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a benchmark prints its figures, and ends where it fails"
+)]
+
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../tests/hostile/attacks.rs"]
+mod attacks;
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
+#[path = "../../tests/integration/harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../tests/hostile/victim.rs"]
+mod victim;
 
 use std::{
     io::Write,
@@ -14,22 +34,17 @@ use std::{
 use serde_json::json;
 use tonic::transport::Channel;
 
-use super::{
-    Victim,
-    connections::{PLACES, many},
-    floods::{EXECUTE, reset_flood},
-    middle, normal, one,
-    raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS},
-    tell,
-    unread::{ask_for_all, much_to_read},
+use crate::{
+    attacks::{EXECUTE, MAX_CONNECTIONS, ask_for_all, connections_to_open, much_to_read, reset_flood},
+    harness::{
+        Client, DEADLINE, eventually,
+        raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS},
+    },
+    victim::{Victim, normal, run_query},
 };
-use crate::harness::{Client, DEADLINE, eventually};
 
-/// How many times the usual others may wait.
-const PROMISE: f64 = 2.0;
-/// How often that is compared at least, and at most: the machine may do something else in one round or another.
-const ROUNDS: (usize, usize) = (3, 12);
-/// For how long others are watched each time.
+const ROUNDS: usize = 5;
+/// Others are watched for this long each time.
 const MEASURED: Duration = Duration::from_millis(300);
 
 /// An attack as its attackers see it.
@@ -46,33 +61,33 @@ impl Attack {
         self.over.load(Relaxed)
     }
 
-    /// All that is done at first has been done.
-    fn is_under_way(&self) {
+    /// Called when all that is done at first has been done.
+    fn mark_under_way(&self) {
         self.under_way.store(true, Relaxed);
     }
 
-    /// The same again and again.
+    /// Takes the step again and again until the attack is over.
     fn repeat(&self, mut step: impl FnMut()) {
         while !self.is_over() {
             step();
-            self.is_under_way();
+            self.mark_under_way();
         }
     }
 
-    /// What is there already lasts.
+    /// Keeps what is there until the attack is over.
     fn lasts(&self) {
         self.repeat(|| thread::sleep(Duration::from_millis(5)));
     }
 }
 
-/// What others wait: who is connected already, for a query; and who comes now, for a connection and a query.
+/// Waits of others: of a client that is connected for a query, and of a new one for a connection and a query.
 #[derive(Debug, Clone, Copy)]
 struct Waits {
     old: Duration,
     new: Duration,
 }
 
-/// What was measured with an attack, or without.
+/// Waits with an attack, or without.
 #[derive(Debug, Default)]
 struct Measured {
     old: Vec<Duration>,
@@ -89,7 +104,7 @@ impl Measured {
         Waits { old: middle(&mut self.old), new: middle(&mut self.new) }
     }
 
-    /// How many times the usual that is.
+    /// The same in units of the usual wait.
     fn times(&mut self, usual: Waits) -> Times {
         let now = self.middle();
         let times = |now: Duration, usual: Duration| now.as_secs_f64() / usual.as_secs_f64();
@@ -103,52 +118,43 @@ struct Times {
     new: f64,
 }
 
-impl Times {
-    fn are_kept(self) -> bool {
-        self.old < PROMISE && self.new < PROMISE
-    }
-}
-
 impl Victim {
-    /// Compares what others wait without the attack, while it begins, and while it lasts. These take turns, so that
-    /// whatever else the machine does weighs on all. Nothing makes up for the processors that the attackers use themselves.
-    async fn keeps_its_promise(&mut self, during: &str, attack: impl Fn(&Attack) + Send + Sync + 'static) {
+    /// Compares how long others wait without the attack, while it begins, and while it lasts.
+    async fn measure(mut self, during: &str, attack: impl Fn(&Attack) + Send + Sync + 'static) {
         let [mut without, mut begins, mut lasts] = [(); 3].map(|()| Measured::default());
         let attack = Arc::new(attack);
         let mut turned_away = 0;
-        for round in 1..=ROUNDS.1 {
+        for _ in 0..ROUNDS {
             without.push(self.wait(&mut turned_away).await);
             let (begin, last) = self.while_attacked(attack.clone(), &mut turned_away).await;
             begins.push(begin);
             lasts.push(last);
             eventually("the attackers to be gone", || (self.more_descriptors() < 8).then_some(()));
-            let usual = without.middle();
-            let (first, later) = (begins.times(usual), lasts.times(usual));
-            if round >= ROUNDS.0 && first.are_kept() && later.are_kept() {
-                tell(&format!(
-                    "{during}: a query takes {:.2} times the usual {:?} at first and {:.2} times later, a newcomer's {:.2} \
-                     and {:.2} times {:?}, {turned_away} were turned away, in {round} rounds",
-                    first.old, usual.old, later.old, first.new, later.new, usual.new
-                ));
-                return;
-            }
         }
-        panic!("{during}: others wait {begins:?} at first and {lasts:?} later, without it {without:?}");
+        let usual = without.middle();
+        let (first, later) = (begins.times(usual), lasts.times(usual));
+        println!(
+            "{during:45} {:>6.2} {:>6.2}   {:>6.2} {:>6.2}   {:>8.0?} {:>8.0?} {turned_away:>6}",
+            first.old, later.old, first.new, later.new, usual.old, usual.new
+        );
+        self.recovers().await;
     }
 
-    /// What others wait now, in the median of as many queries as there is time for.
+    /// The waits of others now: the medians of as many queries as there is time for.
     async fn wait(&mut self, turned_away: &mut usize) -> Waits {
         let begun = Instant::now();
         let mut measured = Measured::default();
         while begun.elapsed() < MEASURED || measured.old.len() < 31 {
-            let old = one(&mut self.client).await;
-            measured.push(Waits { old, new: self.newcomer(turned_away).await });
+            let begun = Instant::now();
+            run_query(&mut self.client).await;
+            let old = begun.elapsed();
+            measured.push(Waits { old, new: self.new_client(turned_away).await });
         }
         measured.middle()
     }
 
-    /// What it takes to connect, and to run a query then. One who is turned away comes again at once.
-    async fn newcomer(&self, turned_away: &mut usize) -> Duration {
+    /// The time to connect and run a query. A client that is turned away comes again at once.
+    async fn new_client(&self, turned_away: &mut usize) -> Duration {
         let begun = Instant::now();
         while begun.elapsed() < DEADLINE {
             let channel = Channel::from_shared(format!("http://{}", self.server.grpc)).unwrap();
@@ -161,10 +167,10 @@ impl Victim {
             }
             *turned_away += 1;
         }
-        panic!("a newcomer is not served");
+        panic!("a new client is not served");
     }
 
-    /// What others wait while the attack begins, and while it lasts.
+    /// The waits of others while the attack begins, and while it lasts.
     async fn while_attacked(
         &mut self,
         attack: Arc<impl Fn(&Attack) + Send + Sync + 'static>,
@@ -185,22 +191,39 @@ impl Victim {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_connections_are_opened_and_left_open() {
-    let mut victim = Victim::alone(&format!("max_connections = {PLACES}"), "").await;
-    let count = many();
+fn middle(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    println!("{:45} {:>13}   {:>13}   {:>17} {:>6}", "", "old client", "new client", "usual wait", "turned");
+    println!(
+        "{:45} {:>6} {:>6}   {:>6} {:>6}   {:>8} {:>8} {:>6}",
+        "times the usual wait", "begins", "lasts", "begins", "lasts", "old", "new", "away"
+    );
+    connections_left_open().await;
+    calls_reset_at_once().await;
+    announced_gibibytes().await;
+    mebibytes_of_metadata().await;
+    bytes_one_by_one().await;
+    unread_streams().await;
+}
+
+async fn connections_left_open() {
+    let victim = Victim::start(&format!("max_connections = {MAX_CONNECTIONS}"), "").await;
+    let count = connections_to_open();
     let leave_open = move |attack: &Attack| {
         let _left: Vec<_> = (0..count).map(|_| TcpStream::connect(&attack.grpc).unwrap()).collect();
         attack.lasts();
     };
-    victim.keeps_its_promise("with 10,000 connections left open", leave_open).await;
-    victim.recovers("10,000 connections left open, again and again").await;
+    victim.measure("10,000 connections left open", leave_open).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_calls_are_made_and_taken_back_at_once() {
-    let mut victim = Victim::alone("", "").await;
-    // Once beforehand, so that what is sent is made by then.
+async fn calls_reset_at_once() {
+    let victim = Victim::start("", "").await;
+    // Once beforehand, so that the frames are made by then.
     reset_flood(&victim.server.grpc);
     let flood = |attack: &Attack| {
         thread::scope(|scope| {
@@ -209,13 +232,11 @@ async fn while_calls_are_made_and_taken_back_at_once() {
             }
         });
     };
-    victim.keeps_its_promise("with 4 floods of resets", flood).await;
-    victim.recovers("floods of resets").await;
+    victim.measure("4 clients that reset calls at once", flood).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_messages_of_a_gibibyte_are_announced() {
-    let mut victim = Victim::alone("", "").await;
+async fn announced_gibibytes() {
+    let victim = Victim::start("", "").await;
     let announce = |attack: &Attack| {
         let call = raw::call(EXECUTE);
         let message = [&[0], &(1_u32 << 30).to_be_bytes()[..], &[b'x'; 16_000]].concat();
@@ -228,17 +249,15 @@ async fn while_messages_of_a_gibibyte_are_announced() {
             }
         });
     };
-    victim.keeps_its_promise("with messages of 1 GiB", announce).await;
-    victim.recovers("messages of 1 GiB").await;
+    victim.measure("messages of 1 GiB announced", announce).await;
 }
 
 fn is_answered(stream: &TcpStream) -> bool {
     std::iter::from_fn(|| raw::next_frame(stream)).any(|frame| frame.kind == HEADERS)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_calls_come_with_a_mebibyte_of_metadata() {
-    let mut victim = Victim::alone("", "").await;
+async fn mebibytes_of_metadata() {
+    let victim = Victim::start("", "").await;
     let much = raw::field("x-much", &"y".repeat(16 << 10)).repeat(64);
     let mut frames = Vec::new();
     for (n, part) in [raw::call(EXECUTE), much].concat().chunks(16 << 10).enumerate() {
@@ -254,13 +273,11 @@ async fn while_calls_come_with_a_mebibyte_of_metadata() {
             let _ = is_answered(&stream);
         });
     };
-    victim.keeps_its_promise("with metadata of 1 MiB", send).await;
-    victim.recovers("metadata of 1 MiB").await;
+    victim.measure("metadata of 1 MiB", send).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_bytes_come_one_by_one() {
-    let mut victim = Victim::alone("", "").await;
+async fn bytes_one_by_one() {
+    let victim = Victim::start("", "").await;
     let dribble = |attack: &Attack| {
         let connect = |door: &str| TcpStream::connect(door).unwrap();
         let greetings: Vec<_> = (0..100).map(|_| connect(&attack.grpc)).collect();
@@ -282,18 +299,15 @@ async fn while_bytes_come_one_by_one() {
             thread::sleep(Duration::from_millis(100));
         });
     };
-    victim.keeps_its_promise("with bytes one by one", dribble).await;
-    victim.recovers("bytes one by one").await;
+    victim.measure("300 connections with a byte every 0.1 s", dribble).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_streams_are_not_read() {
-    let mut victim = Victim::alone("", "").await;
+async fn unread_streams() {
+    let mut victim = Victim::start("", "").await;
     let results = much_to_read(&mut victim).await;
     let ask = move |attack: &Attack| {
         let _unread = ask_for_all(&attack.grpc, &results);
         attack.lasts();
     };
-    victim.keeps_its_promise("with 800 streams that are not read", ask).await;
-    victim.recovers("800 streams that were not read, again and again").await;
+    victim.measure("800 streams that are not read", ask).await;
 }

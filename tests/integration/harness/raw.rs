@@ -5,24 +5,26 @@ use std::{
     net::TcpStream,
 };
 
-use crate::harness::DEADLINE;
+use prost::Message;
+
+use super::DEADLINE;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 
-pub(super) const END_HEADERS: u8 = 4;
-pub(super) const END_STREAM: u8 = 1;
-pub(super) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
 
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut bytes = vec![length[1], length[2], length[3], kind, flags];
     bytes.extend(stream.to_be_bytes());
@@ -31,7 +33,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// The header block of a call, each field written out.
-pub(super) fn call(path: &str) -> Vec<u8> {
+pub(crate) fn call(path: &str) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -43,7 +45,7 @@ pub(super) fn call(path: &str) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| field(name, value)).collect()
 }
 
-pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
         bytes.extend(length(text.len()));
@@ -65,7 +67,7 @@ fn length(length: usize) -> Vec<u8> {
 }
 
 /// A connection that has introduced itself with these settings.
-pub(super) fn connect(address: &str, settings: &[(u16, u32)]) -> TcpStream {
+pub(crate) fn connect(address: &str, settings: &[(u16, u32)]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
@@ -78,14 +80,14 @@ pub(super) fn connect(address: &str, settings: &[(u16, u32)]) -> TcpStream {
 }
 
 /// A frame that the server has sent.
-pub(super) struct Frame {
+pub(crate) struct Frame {
     pub kind: u8,
     pub flags: u8,
     pub payload: Vec<u8>,
 }
 
 /// The next frame; `None` when the connection has ended, or when nothing came for as long as the socket waits.
-pub(super) fn next_frame(mut stream: &TcpStream) -> Option<Frame> {
+pub(crate) fn next_frame(mut stream: &TcpStream) -> Option<Frame> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).ok()?;
     let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap();
@@ -95,8 +97,32 @@ pub(super) fn next_frame(mut stream: &TcpStream) -> Option<Frame> {
 }
 
 /// The error code of the GOAWAY with which the server ends the connection; `None` if it just ends.
-pub(super) fn farewell(stream: &TcpStream) -> Option<u32> {
+pub(crate) fn farewell(stream: &TcpStream) -> Option<u32> {
     let frames = std::iter::from_fn(|| next_frame(stream));
     let goodbyes = frames.filter(|frame| frame.kind == GOAWAY);
     goodbyes.map(|frame| u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())).last()
+}
+
+/// Makes a call whose answer is one message, and gives that message; `None` if the call was refused.
+pub(crate) fn unary<M: Message + Default>(
+    mut stream: &TcpStream,
+    id: u32,
+    path: &str,
+    message: &impl Message,
+) -> Option<M> {
+    let message = message.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let body = [&[0], &length[..], &message].concat();
+    let frames = [frame(HEADERS, END_HEADERS, id, &call(path)), frame(DATA, END_STREAM, id, &body)].concat();
+    stream.write_all(&frames).unwrap();
+    let mut answer = Vec::new();
+    loop {
+        let frame = next_frame(stream).expect("a call is answered");
+        match frame.kind {
+            DATA => answer.extend(frame.payload),
+            HEADERS if frame.flags & END_STREAM != 0 => break,
+            _ => {}
+        }
+    }
+    (!answer.is_empty()).then(|| M::decode(&answer[5..]).expect("an answer is a message"))
 }

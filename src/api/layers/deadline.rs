@@ -1,0 +1,239 @@
+//! Bounds the time in which a request must arrive, and in which it must be answered if its client says so.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tonic::{Status, body::Body};
+use tower::{Layer, Service};
+
+use crate::api::errors;
+
+static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// The only service whose clients send several messages in a call, each when they think of it.
+const CLIENT_STREAMING: &str = "/grpc.reflection.";
+/// A flag and four bytes of length stand before each message.
+const PREFIX_BYTES: usize = 5;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, Clone)]
+pub(super) struct RequestDeadlineLayer {
+    pub request_timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RequestDeadline<S> {
+    request_timeout: Duration,
+    inner: S,
+}
+
+impl<S> Layer<S> for RequestDeadlineLayer {
+    type Service = RequestDeadline<S>;
+
+    fn layer(&self, inner: S) -> RequestDeadline<S> {
+        RequestDeadline { request_timeout: self.request_timeout, inner }
+    }
+}
+
+impl<S, B> Service<Request<B>> for RequestDeadline<S>
+where
+    S: Service<Request<TimedRequestBody<B>>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = DeadlineFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // A deadline that cannot be read is for the method to refuse, if it needs one.
+        let deadline = client_deadline(request.headers()).ok().flatten();
+        let is_client_streaming = request.uri().path().starts_with(CLIENT_STREAMING);
+        let timed = request.map(|body| TimedRequestBody::new(body, self.request_timeout, is_client_streaming));
+        DeadlineFuture { timer: deadline.map(|time| Box::pin(sleep(time))), inner: self.inner.call(timed) }
+    }
+}
+
+pin_project! {
+    /// Ends with DEADLINE_EXCEEDED when the client has given up. The stream of an answer that has begun is not bounded.
+    pub(super) struct DeadlineFuture<F> {
+        #[pin]
+        inner: F,
+        timer: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for DeadlineFuture<F> {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(response) = this.inner.poll(context) {
+            return Poll::Ready(response);
+        }
+        let Some(timer) = this.timer else { return Poll::Pending };
+        timer.as_mut().poll(context).map(|()| Ok(errors::client_deadline_passed().into_http()))
+    }
+}
+
+/// The time until the client's deadline, from the `grpc-timeout` header.
+pub(in crate::api) fn client_deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(&GRPC_TIMEOUT) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(digits, unit)| {
+        let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+        Some(match unit {
+            "H" => Duration::from_secs(number * 3_600),
+            "M" => Duration::from_secs(number * 60),
+            "S" => Duration::from_secs(number),
+            "m" => Duration::from_millis(number),
+            "u" => Duration::from_micros(number),
+            "n" => Duration::from_nanos(number),
+            _ => return None,
+        })
+    });
+    match parsed {
+        Some(duration) => Ok(Some(duration)),
+        None => Err(errors::invalid("grpc-timeout", format!("is {text:?}, which is not a gRPC timeout such as 30S"))),
+    }
+}
+
+/// The body of a request, which must arrive in time. Where a client sends several messages, each has that time.
+#[derive(Debug)]
+pub(super) struct TimedRequestBody<B> {
+    inner: B,
+    timeout: Duration,
+    due: Instant,
+    /// Finds the ends of messages, where there are several.
+    messages: Option<MessageEnds>,
+    /// Made when there is something to wait for, which is rare.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> TimedRequestBody<B> {
+    fn new(inner: B, timeout: Duration, is_client_streaming: bool) -> Self {
+        let messages = is_client_streaming.then(MessageEnds::default);
+        Self { inner, timeout, due: Instant::now() + timeout, messages, timer: None }
+    }
+
+    /// A whole message gives time for the next one.
+    fn on_data(&mut self, data: &[u8]) {
+        if self.messages.as_mut().is_some_and(|messages| messages.end_within(data)) {
+            self.due = Instant::now() + self.timeout;
+            self.timer = None;
+        }
+    }
+}
+
+impl<B> HttpBody for TimedRequestBody<B>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
+            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                self.on_data(data);
+            }
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))));
+        }
+        let due = self.due;
+        ready!(self.timer.get_or_insert_with(|| Box::pin(sleep_until(due))).as_mut().poll(context));
+        Poll::Ready(Some(Err(errors::too_slow(self.timeout))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Finds the ends of messages in a stream of bytes.
+#[derive(Debug, Default)]
+struct MessageEnds {
+    prefix: [u8; PREFIX_BYTES],
+    /// Bytes of the prefix that have arrived.
+    known: usize,
+    /// Bytes of the message that have not.
+    missing: usize,
+}
+
+impl MessageEnds {
+    /// True if a message ends within these bytes.
+    fn end_within(&mut self, mut bytes: &[u8]) -> bool {
+        let mut ended = false;
+        while !bytes.is_empty() {
+            let of_prefix = bytes.len().min(PREFIX_BYTES - self.known);
+            self.prefix[self.known..][..of_prefix].copy_from_slice(&bytes[..of_prefix]);
+            bytes = &bytes[of_prefix..];
+            self.known += of_prefix;
+            if of_prefix > 0 && self.known == PREFIX_BYTES {
+                let [_, length @ ..] = self.prefix;
+                self.missing = u32::from_be_bytes(length) as usize;
+            }
+            let of_message = bytes.len().min(self.missing);
+            bytes = &bytes[of_message..];
+            self.missing -= of_message;
+            if self.known == PREFIX_BYTES && self.missing == 0 {
+                self.known = 0;
+                ended = true;
+            }
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After which of these pieces a message has ended.
+    fn ends(pieces: &[&[u8]]) -> Vec<bool> {
+        let mut messages = MessageEnds::default();
+        pieces.iter().map(|piece| messages.end_within(piece)).collect()
+    }
+
+    #[test]
+    fn a_message_ends_where_its_prefix_says() {
+        assert_eq!(ends(&[&[0, 0, 0, 0, 2, 1, 2], &[0], &[0, 0, 0, 1], &[1]]), [true, false, false, true]);
+        assert_eq!(ends(&[&[0, 0, 0, 0, 2, 1], &[2, 0, 0, 0, 0, 1], &[9]]), [false, true, true]);
+        assert_eq!(ends(&[&[0, 0, 0, 0], &[0], &[], &[0, 0, 0, 0, 0]]), [false, true, false, true]);
+    }
+
+    #[test]
+    fn reads_every_unit_of_a_grpc_deadline() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            client_deadline(&headers)
+        };
+        assert_eq!(read("2H").unwrap(), Some(Duration::from_hours(2)));
+        assert_eq!(read("3M").unwrap(), Some(Duration::from_mins(3)));
+        assert_eq!(read("4S").unwrap(), Some(Duration::from_secs(4)));
+        assert_eq!(read("5m").unwrap(), Some(Duration::from_millis(5)));
+        assert_eq!(read("6u").unwrap(), Some(Duration::from_micros(6)));
+        assert_eq!(read("7n").unwrap(), Some(Duration::from_nanos(7)));
+        for bad in ["", "S", "5", "5x", "-1S", "123456789S"] {
+            assert!(read(bad).unwrap_err().message().starts_with("grpc-timeout: "), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Refuses what is not a call of this API, and explains why tonic could not read a request.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderMap, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body::Body as _;
+use pin_project_lite::pin_project;
+use tonic::{Status, body::Body};
+use tower::{Layer, Service};
+
+use crate::api::errors;
+
+use super::{observe::Methods, refusal::MaybeRefused};
+
+const GRPC: &[u8] = b"application/grpc";
+
+#[derive(Debug, Clone)]
+pub(super) struct LimitsLayer {
+    pub methods: Arc<Methods>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Limits<S> {
+    methods: Arc<Methods>,
+    inner: S,
+}
+
+impl<S> Layer<S> for LimitsLayer {
+    type Service = Limits<S>;
+
+    fn layer(&self, inner: S) -> Limits<S> {
+        Limits { methods: self.methods.clone(), inner }
+    }
+}
+
+impl<S, B> Service<Request<B>> for Limits<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = MaybeRefused<ExplainedFuture<S::Future>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if !is_grpc(request.headers()) {
+            return MaybeRefused::refused(unsupported_media_type());
+        }
+        let path = request.uri().path();
+        if self.methods.get(path).is_none() {
+            return MaybeRefused::refused(errors::unknown_method(path).into_http());
+        }
+        MaybeRefused::Passed { inner: ExplainedFuture { inner: self.inner.call(request) } }
+    }
+}
+
+/// True for `application/grpc` and its variants, such as `application/grpc+proto`, but not for gRPC-Web.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let rest = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().strip_prefix(GRPC));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+fn unsupported_media_type() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+pin_project! {
+    /// Adds details to the status with which tonic refused a request.
+    pub(super) struct ExplainedFuture<F> {
+        #[pin]
+        inner: F,
+    }
+}
+
+impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for ExplainedFuture<F> {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Ok(response) = ready!(self.project().inner.poll(context));
+        // A request that was read has its status in the trailers.
+        if !response.body().is_end_stream() {
+            return Poll::Ready(Ok(response));
+        }
+        let explained = Status::from_header_map(response.headers()).as_ref().and_then(errors::explained);
+        Poll::Ready(Ok(explained.map_or(response, Status::into_http)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_content_types_of_grpc_are_let_through() {
+        let with = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, value.parse().unwrap());
+            is_grpc(&headers)
+        };
+        assert!(["application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"].into_iter().all(with));
+        assert!(
+            !["application/json", "application/grpc-web", "application/grpcx", "text/plain", ""].into_iter().any(with)
+        );
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,202 @@
+//! Counts, times and traces each call, from its request to the last byte of its answer.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tonic::{Code, Status, body::Body};
+use tower::{Layer, Service};
+use tracing::debug;
+
+use crate::{
+    metrics::{CODES, MethodMetrics, Metrics},
+    trace::CallTrace,
+    transport::{ConnectionEntry, OpenCall},
+};
+
+static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Metrics of calls by method.
+#[derive(Debug)]
+pub(in crate::api) struct Methods {
+    known: HashMap<Box<str>, Arc<MethodMetrics>, RandomState>,
+    /// For paths that do not exist. They share one name, because clients can make up any number.
+    unknown: Arc<MethodMetrics>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ObserveLayer {
+    pub methods: Arc<Methods>,
+    pub connection: Arc<ConnectionEntry>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Observe<S> {
+    layer: ObserveLayer,
+    inner: S,
+}
+
+/// A call until its end, however that comes.
+#[derive(Debug)]
+struct Call {
+    metrics: Arc<MethodMetrics>,
+    began: Instant,
+    trace: CallTrace,
+    code: Option<Code>,
+    _open: OpenCall,
+}
+
+pin_project! {
+    pub(super) struct ObservedFuture<F> {
+        #[pin]
+        inner: F,
+        call: Option<Call>,
+    }
+}
+
+/// The body of an answer, whose trailers hold the status of the call.
+#[derive(Debug)]
+pub(in crate::api) struct ObservedBody {
+    inner: Body,
+    call: Call,
+}
+
+impl Methods {
+    /// `methods` are the full names of all methods, such as `remuda.v1.WorkerPool/Submit`.
+    pub(in crate::api) fn new(metrics: &Metrics, methods: &[String]) -> Self {
+        let (known, unknown) = metrics.methods(methods);
+        Self { known: known.into_iter().map(|method| (method.method.clone(), method)).collect(), unknown }
+    }
+
+    pub(super) fn get(&self, path: &str) -> Option<&Arc<MethodMetrics>> {
+        self.known.get(path.strip_prefix('/')?)
+    }
+}
+
+impl<S> Layer<S> for ObserveLayer {
+    type Service = Observe<S>;
+
+    fn layer(&self, inner: S) -> Observe<S> {
+        Observe { layer: self.clone(), inner }
+    }
+}
+
+impl<S, B> Service<Request<B>> for Observe<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<ObservedBody>;
+    type Error = Infallible;
+    type Future = ObservedFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let call = self.layer.begin(&request);
+        if let Some(context) = &call.trace.context {
+            request.extensions_mut().insert(context.clone());
+        }
+        let inner = call.trace.span.in_scope(|| self.inner.call(request));
+        ObservedFuture { inner, call: Some(call) }
+    }
+}
+
+impl ObserveLayer {
+    fn begin<B>(&self, request: &Request<B>) -> Call {
+        let metrics = self.methods.get(request.uri().path()).unwrap_or(&self.methods.unknown).clone();
+        let trace = CallTrace::begin(&metrics.method, request.headers());
+        Call { metrics, began: Instant::now(), trace, code: None, _open: self.connection.clone().open_call() }
+    }
+}
+
+impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for ObservedFuture<F> {
+    type Output = Result<Response<ObservedBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = {
+            let span = this.call.as_ref().map(|call| call.trace.span.enter());
+            let Ok(response) = ready!(this.inner.poll(context));
+            drop(span);
+            response
+        };
+        let mut call = this.call.take().expect("a future is not polled after its end");
+        if response.body().is_end_stream() {
+            call.record_refusal(&response);
+        }
+        Poll::Ready(Ok(response.map(|inner| ObservedBody { inner, call })))
+    }
+}
+
+impl HttpBody for ObservedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        let _entered = this.call.trace.span.enter();
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(context));
+        if let Some(trailers) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.trailers_ref()) {
+            this.call.code = code(trailers).or(this.call.code);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+fn code(headers: &HeaderMap) -> Option<Code> {
+    headers.get(&GRPC_STATUS).map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+impl Call {
+    /// A call without an answer has its status in the headers; others have it in the trailers.
+    fn record_refusal<B>(&mut self, response: &Response<B>) {
+        // Clients read an answer that is not gRPC's as unknown.
+        let is_grpc = response.status() == StatusCode::OK;
+        self.code = if is_grpc { code(response.headers()) } else { Some(Code::Unknown) };
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // Without a status the client left before the end.
+        let code = self.code.unwrap_or(Code::Cancelled) as usize;
+        self.trace.span.in_scope(|| debug!(code = CODES[code], "call finished"));
+        self.trace.end(CODES[code]);
+        self.metrics.finished(code, self.began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_name_at_its_number() {
+        for (number, name) in CODES.iter().enumerate() {
+            let code = Code::from_i32(number.try_into().unwrap());
+            let told = format!("{code:?}").to_uppercase();
+            assert_eq!((code as usize, told), (number, name.replace('_', "")));
+        }
+    }
+}

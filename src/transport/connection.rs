@@ -1,0 +1,139 @@
+//! A client's socket: bounds the time until HTTP/2 begins, and gathers small writes.
+
+use std::{
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixStream,
+    task::yield_now,
+    time::{Sleep, sleep},
+};
+use tokio_util::either::Either;
+
+use crate::{metrics::OpenConnection, tls::Secured};
+
+use super::limiter::{ConnectionEntry, Slot};
+
+/// Time for the TLS handshake and the HTTP/2 preface. The keepalive finds silence after that.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Length of the HTTP/2 connection preface.
+const PREFACE_BYTES: usize = 24;
+
+pub(super) type Socket = Either<Secured, UnixStream>;
+
+/// A connection, which keeps its slot until it is dropped.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: Socket,
+    peer: Option<SocketAddr>,
+    /// Runs until the preface has arrived.
+    greeting_timer: Option<Pin<Box<Sleep>>>,
+    received: usize,
+    /// True if other tasks had a turn since the last flush.
+    has_yielded: bool,
+    slot: Slot,
+    _open: OpenConnection,
+}
+
+impl Connection {
+    pub(super) fn new(socket: Socket, peer: Option<SocketAddr>, slot: Slot, open: OpenConnection) -> Self {
+        let greeting_timer = Some(Box::pin(sleep(GREETING_TIMEOUT)));
+        Self { socket, peer, greeting_timer, received: 0, has_yielded: false, slot, _open: open }
+    }
+
+    pub(super) fn entry(&self) -> &Arc<ConnectionEntry> {
+        &self.slot.entry
+    }
+
+    /// `None` for a Unix socket.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Waits for the first byte. A client that sends none costs no more than its socket.
+    pub(super) async fn wait_for_greeting(&mut self) -> io::Result<()> {
+        poll_fn(|context| {
+            let readable = match &self.socket {
+                Either::Left(stream) => stream.poll_readable(context),
+                Either::Right(stream) => stream.poll_read_ready(context),
+            };
+            self.or_timeout(readable, context)
+        })
+        .await
+    }
+
+    /// Fails an operation that is pending when the time for the greeting is over. A TLS handshake may wait in any of them.
+    fn or_timeout<T>(&mut self, operation: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match (&mut self.greeting_timer, operation) {
+            (Some(timer), Poll::Pending) => timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into())),
+            (_, operation) => operation,
+        }
+    }
+
+    /// Lets other tasks run once before a write, so that the answers of other calls leave in the same write: under load 0.24
+    /// writes for each query instead of one, an eighth of the processor time.
+    fn poll_yield(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.has_yielded, true) {
+            return Poll::Ready(());
+        }
+        pin!(yield_now()).poll(context)
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let filled = buffer.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
+        self.received = self.received.saturating_add(buffer.filled().len() - filled);
+        if self.received >= PREFACE_BYTES {
+            self.greeting_timer = None;
+        }
+        self.or_timeout(read, context)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_yield(context));
+        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.or_timeout(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_yield(context));
+        let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
+        self.or_timeout(written, context)
+    }
+
+    /// False until the first byte has arrived. HTTP/2 asks once at its start, and copies pieces of up to 1 KiB into one buffer
+    /// where the answer is no, so that a short answer is one piece; later writes are vectored and copy nothing.
+    fn is_write_vectored(&self) -> bool {
+        self.received > 0 && self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_yielded = false;
+        let flushed = Pin::new(&mut self.socket).poll_flush(context);
+        self.or_timeout(flushed, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}

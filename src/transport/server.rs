@@ -1,0 +1,154 @@
+//! Serves HTTP/2 on accepted connections with hyper, and shuts them down gracefully.
+
+use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::task::TaskTracker;
+use tower::Service;
+use tracing::debug;
+
+use crate::config::ServerConfig;
+
+use super::{connection::Connection, limiter::ConnectionEntry, listener::Acceptor};
+
+/// Calls that a client may cancel before the server has looked at them; one more closes the connection. A client may cancel
+/// all of its calls at once.
+const MAX_PENDING_RESETS: usize = 1024;
+/// Calls that may break the rules of HTTP/2 on one connection before it is closed.
+const MAX_LOCAL_RESETS: usize = 1024;
+/// Flow-control window of a request and of a connection: large requests arrive in few steps.
+const RECEIVE_WINDOW_BYTES: u32 = 1 << 20;
+/// Part of an answer that waits inside HTTP/2: enough for one write. A larger buffer only lets clients that do not read pin
+/// more memory.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Ages are varied by up to a tenth, so that connections made together do not end together.
+const AGE_JITTER: f64 = 0.1;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves every connection with the service that `make_service` gives for it, until the acceptor drains. Then new connections
+/// are refused, open ones are told to send no more calls (GOAWAY), and this ends when their calls have.
+///
+/// It does not end by itself while a client keeps a call open: the caller bounds the wait and drops this, which closes all
+/// connections.
+pub async fn serve<M, S, B>(mut acceptor: Acceptor, limits: &ServerConfig, make_service: M)
+where
+    M: Fn(Arc<ConnectionEntry>) -> S,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let calls = TaskTracker::new();
+    let server = Arc::new(Http2Server::new(limits, calls.clone()));
+    let mut connections = JoinSet::new();
+    while let Some(connection) = acceptor.next().await {
+        while connections.try_join_next().is_some() {}
+        let service = make_service(connection.entry().clone());
+        connections.spawn(server.clone().serve(connection, service));
+    }
+    drop(acceptor);
+    while connections.join_next().await.is_some() {}
+    calls.close();
+    calls.wait().await;
+}
+
+/// Settings that all connections share.
+struct Http2Server {
+    http2: http2::Builder<CallExecutor>,
+    max_age: Option<Duration>,
+    max_age_grace: Option<Duration>,
+}
+
+/// Runs the calls of a connection as tasks that the server waits for.
+#[derive(Debug, Clone)]
+struct CallExecutor(TaskTracker);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallExecutor {
+    fn execute(&self, call: F) {
+        self.0.spawn(call);
+    }
+}
+
+impl Http2Server {
+    fn new(limits: &ServerConfig, calls: TaskTracker) -> Self {
+        let mut http2 = http2::Builder::new(CallExecutor(calls));
+        http2
+            .timer(TokioTimer::new())
+            .auto_date_header(false)
+            .initial_stream_window_size(RECEIVE_WINDOW_BYTES)
+            .initial_connection_window_size(RECEIVE_WINDOW_BYTES)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
+            .max_header_list_size(u32::try_from(limits.max_metadata_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(limits.max_concurrent_streams.get())
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_LOCAL_RESETS)
+            .keep_alive_interval(limits.keepalive_interval)
+            .keep_alive_timeout(limits.keepalive_timeout);
+        let (max_age, max_age_grace) = (limits.max_connection_age, limits.max_connection_age_grace);
+        Self { http2, max_age, max_age_grace }
+    }
+
+    /// Serves one connection until its client leaves, it is too old, or the server drains and its calls have ended.
+    async fn serve<S, B>(self: Arc<Self>, mut connection: Connection, service: S)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (entry, peer) = (connection.entry().clone(), connection.peer());
+        let greeted = tokio::select! {
+            biased; // A client that has sent something is served, or told of the drain.
+            greeted = connection.wait_for_greeting() => greeted,
+            () = entry.asked_to_leave() => return,
+        };
+        if let Err(error) = greeted {
+            return debug!(peer = show(peer), %error, "connection ended before its first byte");
+        }
+        // The services are always ready, so that they are called without asking.
+        let service = service_fn(move |request| service.clone().call(request));
+        // Boxed, so that a connection that says nothing costs little.
+        let mut serving = Box::pin(self.http2.serve_connection(TokioIo::new(connection), service));
+        let grace = tokio::select! {
+            ended = serving.as_mut() => return log_end(peer, ended),
+            () = entry.asked_to_leave() => None,
+            () = wait_for_age(self.max_age) => self.max_age_grace,
+        };
+        if entry.is_leaving() {
+            return debug!(peer = show(peer), "connection closed to make room for another");
+        }
+        serving.as_mut().graceful_shutdown();
+        let Some(grace) = grace else { return log_end(peer, serving.await) };
+        if let Ok(ended) = timeout(grace, serving).await {
+            return log_end(peer, ended);
+        }
+        debug!(peer = show(peer), "connection closed at the end of server.max_connection_age_grace");
+    }
+}
+
+/// Resolves when a connection is too old; never without a limit.
+async fn wait_for_age(max_age: Option<Duration>) {
+    match max_age {
+        Some(age) => sleep(age.mul_f64(1.0 + AGE_JITTER * (2.0 * fastrand::f64() - 1.0))).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn log_end(peer: Option<SocketAddr>, ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        debug!(peer = show(peer), %error, "connection failed");
+    }
+}
+
+fn show(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string())
+}
