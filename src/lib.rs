@@ -7,6 +7,7 @@ pub mod auth;
 pub mod bench;
 pub mod broker;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod echo;
 pub mod events;

@@ -6,7 +6,7 @@ use crate::{
     broker::{CancelFound, DeadLetter, FailedAttempt, QueryInfo},
     config::{Change, Effect},
     model::{Certificate, DeathCause, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung},
-    pool::{Health, KindHealth, Reload, Scaled},
+    pool::{Accepted, Health, KindHealth, Reload, Scaled},
     state::{QueryState, Transition, WorkerState},
     worker::{Sample, Snapshot},
 };
@@ -85,6 +85,15 @@ pub(super) fn certificate(certificate: &Certificate) -> proto::DeathCertificate 
         stderr_tail: certificate.stderr_tail.clone(),
         summary: certificate.summary(),
         at: Some(certificate.at.into()),
+    }
+}
+
+pub(super) fn submit_response(accepted: &Accepted) -> proto::SubmitResponse {
+    proto::SubmitResponse {
+        query_id: accepted.id.as_str().to_owned(),
+        kind: accepted.kind.as_ref().to_owned(),
+        state: query_state(accepted.submitted.state).into(),
+        existed: accepted.submitted.existed,
     }
 }
 

@@ -5,18 +5,26 @@ use std::{sync::Arc, time::SystemTime};
 use bytes::{Buf, BufMut};
 use prost::{
     DecodeError, Message,
-    encoding::{DecodeContext, WireType, encoded_len_varint, skip_field},
+    encoding::{DecodeContext, WireType, skip_field},
 };
 use prost_types::Timestamp;
 
-use crate::model::{Event, EventBody, MessageBatch, Outcome};
+use crate::{
+    model::{Event, EventBody, MessageBatch, Outcome},
+    pool::Accepted,
+};
 
-use super::{convert, proto};
+use super::{
+    convert,
+    fields::{Head, delimited, number},
+    proto,
+};
 
 /// A message of the stream that Execute or `StreamResults` answers with.
 #[derive(Debug)]
 pub(crate) struct EventMessage {
-    method: StreamMethod,
+    /// Everything before the text, or before the inner message.
+    head: Head,
     body: MessageBody,
 }
 
@@ -29,7 +37,7 @@ pub(super) enum StreamMethod {
 
 #[derive(Debug)]
 enum MessageBody {
-    Accepted(proto::SubmitResponse),
+    Accepted(Accepted),
     /// A message or a result, whose text is encoded from the log.
     Text(Arc<Event>),
     /// A message of a batch, by its position.
@@ -38,11 +46,26 @@ enum MessageBody {
     Event(Box<proto::Event>),
 }
 
+/// Makes the messages of one stream.
+#[derive(Debug)]
+pub(super) struct Encoding {
+    method: StreamMethod,
+    /// The time of the last event and its bytes: events that arrived together share it.
+    at: SystemTime,
+    timestamp: Head,
+}
+
 /// Field numbers of the protocol.
 mod field {
     pub(super) const EXECUTE_ACCEPTED: u8 = 1;
     pub(super) const EXECUTE_EVENT: u8 = 2;
     pub(super) const STREAM_EVENT: u8 = 1;
+    /// Of `SubmitResponse`.
+    pub(super) const ACCEPTED_QUERY_ID: u8 = 1;
+    pub(super) const ACCEPTED_KIND: u8 = 2;
+    pub(super) const ACCEPTED_STATE: u8 = 3;
+    pub(super) const ACCEPTED_EXISTED: u8 = 4;
+    /// Of `Event`.
     pub(super) const SEQUENCE: u8 = 1;
     pub(super) const ATTEMPT: u8 = 2;
     pub(super) const AT: u8 = 3;
@@ -55,62 +78,95 @@ mod field {
     pub(super) const TEXT: u8 = 1;
 }
 
-impl EventMessage {
-    pub(super) fn accepted(accepted: proto::SubmitResponse) -> Self {
-        Self { method: StreamMethod::Execute, body: MessageBody::Accepted(accepted) }
+impl Encoding {
+    pub(super) fn new(method: StreamMethod) -> Self {
+        // The zero of time is encoded as nothing at all.
+        Self { method, at: SystemTime::UNIX_EPOCH, timestamp: Head::default() }
     }
 
-    pub(super) fn event(method: StreamMethod, event: Arc<Event>) -> Self {
-        let body = match event.body {
-            EventBody::Message { .. } | EventBody::Ended(Outcome::Complete { .. }) => MessageBody::Text(event),
-            _ => MessageBody::Event(Box::new(convert::event(Event::clone(&event)))),
+    pub(super) fn accepted(accepted: Accepted) -> EventMessage {
+        let head = Head::of(field::EXECUTE_ACCEPTED, accepted_len(&accepted));
+        EventMessage { head, body: MessageBody::Accepted(accepted) }
+    }
+
+    pub(super) fn event(&mut self, event: Arc<Event>) -> EventMessage {
+        let (body_field, text) = match &event.body {
+            EventBody::Message { content } => (field::MESSAGE, content),
+            EventBody::Ended(Outcome::Complete { result }) => (field::COMPLETE, result),
+            _ => {
+                let event = Box::new(convert::event(Event::clone(&event)));
+                let head = Head::of(self.outer_field(), event.encoded_len());
+                return EventMessage { head, body: MessageBody::Event(event) };
+            }
         };
-        Self { method, body }
+        let head = self.text_head((event.sequence, event.attempt, event.at), body_field, text.len());
+        EventMessage { head, body: MessageBody::Text(event) }
     }
 
-    pub(super) fn batch_item(method: StreamMethod, batch: Arc<MessageBatch>, index: usize) -> Self {
-        Self { method, body: MessageBody::BatchItem(batch, index) }
+    pub(super) fn batch_item(&mut self, batch: Arc<MessageBatch>, index: usize) -> EventMessage {
+        let place = (batch.sequence(index), batch.attempt, batch.at);
+        let head = self.text_head(place, field::MESSAGE, batch.texts.as_bytes(index).len());
+        EventMessage { head, body: MessageBody::BatchItem(batch, index) }
     }
 
     /// Number of the field that holds the event in the message around it.
     fn outer_field(&self) -> u8 {
-        match (&self.body, self.method) {
-            (MessageBody::Accepted(_), _) => field::EXECUTE_ACCEPTED,
-            (_, StreamMethod::Execute) => field::EXECUTE_EVENT,
-            (_, StreamMethod::StreamResults) => field::STREAM_EVENT,
+        match self.method {
+            StreamMethod::Execute => field::EXECUTE_EVENT,
+            StreamMethod::StreamResults => field::STREAM_EVENT,
         }
+    }
+
+    /// Everything before a text of this length, given the event's sequence number, attempt and time.
+    fn text_head(&mut self, (sequence, attempt, at): (u64, u32, SystemTime), body_field: u8, text: usize) -> Head {
+        if self.at != at {
+            (self.at, self.timestamp) = (at, timestamp(at));
+        }
+        let inner = delimited(text);
+        let event = number(sequence) + number(attempt.into()) + delimited(self.timestamp.len()) + delimited(inner);
+        let mut head = Head::of(self.outer_field(), event);
+        head.number(field::SEQUENCE, sequence);
+        head.number(field::ATTEMPT, attempt.into());
+        head.length(field::AT, self.timestamp.len());
+        head.timestamp(&self.timestamp);
+        head.length(body_field, inner);
+        head.length(field::TEXT, text);
+        head
     }
 }
 
 impl MessageBody {
-    fn view(&self) -> View<'_> {
+    /// The text after the head; empty where a message follows it.
+    fn text(&self) -> &[u8] {
         match self {
-            Self::Accepted(accepted) => View::Accepted(accepted),
-            Self::Event(event) => View::Event(event),
-            Self::Text(event) => View::Text(TextEvent::of_event(event)),
-            Self::BatchItem(batch, index) => View::Text(TextEvent::of_batch(batch, *index)),
+            Self::BatchItem(batch, index) => batch.texts.as_bytes(*index),
+            Self::Text(event) => match &event.body {
+                EventBody::Message { content } => content.as_bytes(),
+                EventBody::Ended(Outcome::Complete { result }) => result.as_bytes(),
+                _ => &[],
+            },
+            Self::Accepted(_) | Self::Event(_) => &[],
         }
     }
 }
 
 impl Message for EventMessage {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
-        let mut head = Head::default();
-        let view = self.body.view();
-        head.length(self.outer_field(), view.encoded_len());
-        if let View::Text(event) = &view {
-            event.encode_head(&mut head);
-        }
-        buffer.put_slice(head.bytes());
-        match view {
-            View::Text(event) => buffer.put_slice(event.text),
-            View::Accepted(accepted) => accepted.encode_raw(buffer),
-            View::Event(event) => event.encode_raw(buffer),
+        buffer.put_slice(self.head.bytes());
+        match &self.body {
+            MessageBody::Accepted(accepted) => encode_accepted(accepted, buffer),
+            MessageBody::Event(event) => event.encode_raw(buffer),
+            MessageBody::Text(_) | MessageBody::BatchItem(..) => buffer.put_slice(self.body.text()),
         }
     }
 
     fn encoded_len(&self) -> usize {
-        delimited(self.body.view().encoded_len())
+        let body = match &self.body {
+            MessageBody::Accepted(accepted) => accepted_len(accepted),
+            MessageBody::Event(event) => event.encoded_len(),
+            MessageBody::Text(_) | MessageBody::BatchItem(..) => self.body.text().len(),
+        };
+        self.head.len() + body
     }
 
     /// The server only sends these messages.
@@ -125,134 +181,37 @@ impl Message for EventMessage {
     }
 
     fn clear(&mut self) {
-        self.body = MessageBody::Event(Box::default());
+        *self = Self { head: Head::default(), body: MessageBody::Event(Box::default()) };
     }
 }
 
-/// The message inside the outer one.
-enum View<'a> {
-    Text(TextEvent<'a>),
-    Accepted(&'a proto::SubmitResponse),
-    Event(&'a proto::Event),
+fn timestamp(at: SystemTime) -> Head {
+    let Timestamp { seconds, nanos } = at.into();
+    let mut timestamp = Head::default();
+    timestamp.number(field::SECONDS, seconds.cast_unsigned());
+    timestamp.number(field::NANOS, nanos.unsigned_abs().into());
+    timestamp
 }
 
-impl View<'_> {
-    fn encoded_len(&self) -> usize {
-        match self {
-            Self::Text(event) => event.encoded_len(),
-            Self::Accepted(accepted) => accepted.encoded_len(),
-            Self::Event(event) => event.encoded_len(),
-        }
-    }
+fn accepted_len(accepted: &Accepted) -> usize {
+    let (id, kind) = (accepted.id.as_str().len(), accepted.kind.len());
+    delimited(id) + delimited(kind) + number(state_number(accepted)) + number(accepted.submitted.existed.into())
 }
 
-/// An event that is little more than its text.
-struct TextEvent<'a> {
-    sequence: u64,
-    attempt: u32,
-    at: Timestamp,
-    /// Field that holds the text's message.
-    body_field: u8,
-    text: &'a [u8],
+fn state_number(accepted: &Accepted) -> u64 {
+    convert::query_state(accepted.submitted.state) as u64
 }
 
-impl<'a> TextEvent<'a> {
-    fn of_event(event: &'a Event) -> Self {
-        let (body_field, text) = match &event.body {
-            EventBody::Ended(Outcome::Complete { result }) => (field::COMPLETE, result.as_bytes()),
-            EventBody::Message { content } => (field::MESSAGE, content.as_bytes()),
-            _ => unreachable!("events without a text are converted"),
-        };
-        Self::new(event.sequence, event.attempt, event.at, body_field, text)
+/// The same as a `SubmitResponse`, without its strings.
+fn encode_accepted(accepted: &Accepted, buffer: &mut impl BufMut) {
+    for (field, text) in [(field::ACCEPTED_QUERY_ID, accepted.id.as_str()), (field::ACCEPTED_KIND, &accepted.kind)] {
+        buffer.put_slice(Head::of(field, text.len()).bytes());
+        buffer.put_slice(text.as_bytes());
     }
-
-    fn of_batch(batch: &'a MessageBatch, index: usize) -> Self {
-        Self::new(batch.sequence(index), batch.attempt, batch.at, field::MESSAGE, batch.texts.as_bytes(index))
-    }
-
-    fn new(sequence: u64, attempt: u32, at: SystemTime, body_field: u8, text: &'a [u8]) -> Self {
-        Self { sequence, attempt, at: at.into(), body_field, text }
-    }
-
-    fn timestamp_len(&self) -> usize {
-        number(self.at.seconds.cast_unsigned()) + number(self.at.nanos.unsigned_abs().into())
-    }
-
-    fn encoded_len(&self) -> usize {
-        number(self.sequence)
-            + number(self.attempt.into())
-            + delimited(self.timestamp_len())
-            + delimited(delimited(self.text.len()))
-    }
-
-    /// Everything up to the text.
-    fn encode_head(&self, head: &mut Head) {
-        head.number(field::SEQUENCE, self.sequence);
-        head.number(field::ATTEMPT, self.attempt.into());
-        head.length(field::AT, self.timestamp_len());
-        head.number(field::SECONDS, self.at.seconds.cast_unsigned());
-        head.number(field::NANOS, self.at.nanos.unsigned_abs().into());
-        head.length(self.body_field, delimited(self.text.len()));
-        head.length(field::TEXT, self.text.len());
-    }
-}
-
-/// The fields before a text, put together on the stack and appended in one go: appending byte by byte asks for room each time.
-#[derive(Debug)]
-struct Head {
-    bytes: [u8; Head::CAPACITY],
-    length: usize,
-}
-
-impl Default for Head {
-    fn default() -> Self {
-        Self { bytes: [0; Self::CAPACITY], length: 0 }
-    }
-}
-
-impl Head {
-    /// Eight keys, and numbers of ten bytes at most.
-    const CAPACITY: usize = 96;
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    /// Zero is not sent.
-    fn number(&mut self, field: u8, value: u64) {
-        if value != 0 {
-            self.push(field << 3);
-            self.varint(value);
-        }
-    }
-
-    fn length(&mut self, field: u8, length: usize) {
-        self.push(field << 3 | WireType::LengthDelimited as u8);
-        self.varint(length as u64);
-    }
-
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.push((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.push((value & 0x7f) as u8);
-    }
-
-    fn push(&mut self, byte: u8) {
-        self.bytes[self.length] = byte;
-        self.length += 1;
-    }
-}
-
-/// Size of a field with a length; its key takes one byte, as all keys here do.
-fn delimited(length: usize) -> usize {
-    1 + encoded_len_varint(length as u64) + length
-}
-
-/// Size of a field with a number; zero is not sent.
-fn number(value: u64) -> usize {
-    if value == 0 { 0 } else { 1 + encoded_len_varint(value) }
+    let mut rest = Head::default();
+    rest.number(field::ACCEPTED_STATE, state_number(accepted));
+    rest.number(field::ACCEPTED_EXISTED, accepted.submitted.existed.into());
+    buffer.put_slice(rest.bytes());
 }
 
 #[cfg(test)]
@@ -264,8 +223,10 @@ mod tests {
     use super::*;
     use crate::{
         api::proto::{ExecuteResponse, StreamResultsResponse, execute_response},
-        model::{Failure, FailureReason, RejectReason, Retrying, Rung},
+        broker::Submitted,
+        model::{Failure, FailureReason, QueryId, RejectReason, Retrying, Rung},
         protocol::{Gathered, Gathering, JsonText},
+        state::QueryState,
     };
 
     fn text() -> impl Strategy<Value = JsonText> {
@@ -327,21 +288,24 @@ mod tests {
         let at = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 12_345);
         let batch = Arc::new(MessageBatch { first: 100, attempt: 2, at, texts });
         for (method, index) in METHODS.into_iter().flat_map(|method| (0..300).map(move |index| (method, index))) {
-            let message = EventMessage::batch_item(method, batch.clone(), index);
+            let message = Encoding::new(method).batch_item(batch.clone(), index);
             assert_eq!(message.encode_to_vec(), expected(method, &batch.event(index)));
         }
     }
 
     #[test]
     fn an_accepted_query_is_encoded_as_the_protocol_says() {
-        let accepted = proto::SubmitResponse {
-            query_id: "q".repeat(200),
-            kind: "k".to_owned(),
-            state: proto::QueryState::Processing.into(),
-            existed: true,
-        };
-        let expected = ExecuteResponse { body: Some(execute_response::Body::Accepted(accepted.clone())) };
-        assert_eq!(EventMessage::accepted(accepted).encode_to_vec(), expected.encode_to_vec());
+        for (id, state, existed) in [("q", QueryState::Pending, false), (&*"q".repeat(128), QueryState::Complete, true)]
+        {
+            let accepted = Accepted {
+                id: QueryId::parse(id).unwrap(),
+                kind: "k".repeat(200).into(),
+                submitted: Submitted { state, existed },
+            };
+            let response = convert::submit_response(&accepted);
+            let expected = ExecuteResponse { body: Some(execute_response::Body::Accepted(response)) };
+            assert_eq!(Encoding::accepted(accepted).encode_to_vec(), expected.encode_to_vec());
+        }
     }
 
     proptest! {
@@ -349,8 +313,11 @@ mod tests {
         fn an_event_is_encoded_as_the_protocol_says(event in event()) {
             let event = Arc::new(event);
             for method in METHODS {
-                let message = EventMessage::event(method, event.clone());
-                prop_assert_eq!(message.encode_to_vec(), expected(method, &event));
+                let mut encoding = Encoding::new(method);
+                // The second time with the timestamp of the first.
+                for _ in 0..2 {
+                    prop_assert_eq!(encoding.event(event.clone()).encode_to_vec(), expected(method, &event));
+                }
             }
         }
     }

@@ -1,11 +1,13 @@
 //! A query's event log as the stream of messages that Execute and `StreamResults` answer with.
 
 use std::{
-    collections::VecDeque,
     future::poll_fn,
+    ops::Range,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
+    vec,
 };
 
 use tokio::time::timeout;
@@ -14,13 +16,13 @@ use tonic::Status;
 
 use crate::{
     broker::EventReader,
-    model::{Event, EventBody, EventSlice},
+    model::{Event, EventBody, EventSlice, MessageBatch},
+    pool::Accepted,
 };
 
 use super::{
-    encoding::{EventMessage, StreamMethod},
+    encoding::{Encoding, EventMessage, StreamMethod},
     errors,
-    proto::SubmitResponse,
 };
 
 /// The answer to Execute waits this long for the first event: a short query is then answered in one write, which halves the
@@ -30,11 +32,13 @@ const FIRST_EVENT_DELAY: Duration = Duration::from_millis(5);
 /// Ends after the query's final event.
 pub(super) struct Events {
     method: StreamMethod,
+    encoding: Encoding,
     /// `None` once everything was read.
     reader: Option<EventReader>,
-    accepted: Option<SubmitResponse>,
-    /// Events that were read and not sent yet.
-    pending: VecDeque<EventSlice>,
+    accepted: Option<Accepted>,
+    /// Events that were read and not sent yet: the rest of a batch of messages, and what comes after it.
+    messages: Option<(Arc<MessageBatch>, Range<usize>)>,
+    pending: vec::IntoIter<EventSlice>,
     /// Status that ends the call, if not OK.
     status: Option<Status>,
 }
@@ -46,12 +50,20 @@ impl Events {
     }
 
     /// The answer to Execute: the accepted query, each event, and a status that says how the query ended.
-    pub(super) fn execute(accepted: SubmitResponse, reader: EventReader) -> Self {
+    pub(super) fn execute(accepted: Accepted, reader: EventReader) -> Self {
         Self::new(StreamMethod::Execute, reader, Some(accepted))
     }
 
-    fn new(method: StreamMethod, reader: EventReader, accepted: Option<SubmitResponse>) -> Self {
-        Self { method, reader: Some(reader), accepted, pending: VecDeque::new(), status: None }
+    fn new(method: StreamMethod, reader: EventReader, accepted: Option<Accepted>) -> Self {
+        Self {
+            method,
+            encoding: Encoding::new(method),
+            reader: Some(reader),
+            accepted,
+            messages: None,
+            pending: Vec::new().into_iter(),
+            status: None,
+        }
     }
 
     /// Waits for the first event, but not for long.
@@ -61,11 +73,11 @@ impl Events {
         let _ = timeout(FIRST_EVENT_DELAY, &mut first_event).await;
     }
 
-    /// Reads the next batch. Ready if there is one, or if there will be none.
+    /// Reads the next batch, once the last one was taken. Ready if there is one, or if there will be none.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(reader) = &mut self.reader else { return Poll::Ready(()) };
         match ready!(reader.as_mut().poll_next(context)) {
-            Some(Ok(batch)) => self.pending.extend(batch),
+            Some(Ok(batch)) => self.pending = batch.into_iter(),
             Some(Err(error)) => {
                 self.status = Some(errors::unavailable(&error));
                 self.reader = None;
@@ -77,20 +89,23 @@ impl Events {
 
     fn next_message(&mut self) -> Option<EventMessage> {
         if let Some(accepted) = self.accepted.take() {
-            return Some(EventMessage::accepted(accepted));
+            return Some(Encoding::accepted(accepted));
         }
-        if let EventSlice::Messages(batch, range) = self.pending.front_mut()?
-            && let Some(index) = range.next()
-        {
-            let batch = batch.clone();
-            if range.start == range.end {
-                self.pending.pop_front();
+        loop {
+            if let Some((batch, range)) = &mut self.messages {
+                match range.next() {
+                    Some(index) => return Some(self.encoding.batch_item(batch.clone(), index)),
+                    None => self.messages = None,
+                }
             }
-            return Some(EventMessage::batch_item(self.method, batch, index));
+            match self.pending.next()? {
+                EventSlice::Messages(batch, range) => self.messages = Some((batch, range)),
+                EventSlice::One(event) => {
+                    self.note_end(&event);
+                    return Some(self.encoding.event(event));
+                }
+            }
         }
-        let EventSlice::One(event) = self.pending.pop_front()? else { return self.next_message() };
-        self.note_end(&event);
-        Some(EventMessage::event(self.method, event))
     }
 
     /// Nothing follows the final event, which decides the status of an execution.

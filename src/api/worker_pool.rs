@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use crate::{
     broker::EventReader,
     model::QueryId,
-    pool::{Accepted, Pool, Request as QueryRequest},
+    pool::{Pool, Request as QueryRequest},
     trace,
 };
 
@@ -32,8 +32,9 @@ impl WorkerPool for WorkerPoolService {
     async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<proto::SubmitResponse>, Status> {
         let (_, extensions, proto::SubmitRequest { query_id, query }) = request.into_parts();
         let query = self.read_query(&query_id, query, None)?;
-        let accepted = self.accept(QueryRequest { caller: extensions.get().cloned(), ..query }).await?;
-        Ok(Response::new(submit_response(&accepted)))
+        let query = QueryRequest { caller: extensions.get().cloned(), ..query };
+        let accepted = self.pool.submit(query).await.map_err(|error| errors::refused(&error))?;
+        Ok(Response::new(convert::submit_response(&accepted)))
     }
 
     type ExecuteStream = Events;
@@ -43,9 +44,10 @@ impl WorkerPool for WorkerPoolService {
         let query = self.read_query(&query_id, query, Some(ABANDON_AFTER))?;
         let deadline = self.read_deadline(metadata)?;
         let caller = extensions.get::<trace::Context>().cloned();
-        let accepted = self.accept(QueryRequest { deadline, caller, ..query }).await?;
+        let query = QueryRequest { deadline, caller, ..query };
+        let accepted = self.pool.submit(query).await.map_err(|error| errors::refused(&error))?;
         let reader = self.open(&accepted.id, 0).await?;
-        let mut events = Events::execute(submit_response(&accepted), reader);
+        let mut events = Events::execute(accepted, reader);
         events.wait_for_first_event().await;
         Ok(Response::new(events))
     }
@@ -80,10 +82,6 @@ impl WorkerPool for WorkerPoolService {
 }
 
 impl WorkerPoolService {
-    async fn accept(&self, query: QueryRequest) -> Result<Accepted, Status> {
-        self.pool.submit(query).await.map_err(|error| errors::refused(&error))
-    }
-
     /// Reads a query; one that makes no sense counts as refused.
     fn read_query(
         &self,
@@ -101,14 +99,5 @@ impl WorkerPoolService {
 
     async fn open(&self, id: &QueryId, from: u64) -> Result<EventReader, Status> {
         self.pool.broker().read(id, from).await.map_err(|error| errors::no_query(&error))
-    }
-}
-
-fn submit_response(accepted: &Accepted) -> proto::SubmitResponse {
-    proto::SubmitResponse {
-        query_id: accepted.id.to_string(),
-        kind: accepted.kind.to_string(),
-        state: convert::query_state(accepted.submitted.state).into(),
-        existed: accepted.submitted.existed,
     }
 }

@@ -9,9 +9,9 @@ use super::{
     BenchError,
     process::{self, Kill},
 };
-use crate::api::{
+use crate::{
+    api::proto::{ListWorkersRequest, Worker, WorkerState},
     client::{Client, ClientError},
-    proto::{ListWorkersRequest, Worker, WorkerState},
 };
 
 /// The most workers that the server tells of at once; others live.

@@ -20,9 +20,9 @@ use super::{
     progress::Progress,
     tally::{Round, Tally},
 };
-use crate::api::{
+use crate::{
+    api::proto::Query,
     client::{Caller, Client, ClientError, Endpoint},
-    proto::Query,
 };
 
 /// After a failure: a server that is gone would else be asked a million times.

@@ -115,7 +115,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::client::Failed;
+    use crate::client::Failed;
 
     fn round(completed: u64, milliseconds: u64) -> Round {
         let mut tally = Tally::new();

@@ -4,6 +4,7 @@ mod chaos;
 mod contestant;
 mod drive;
 mod figures;
+mod floor;
 mod own_floor;
 mod own_server;
 mod payload;
@@ -22,13 +23,14 @@ use thiserror::Error;
 pub use contestant::Subject;
 pub use drive::{Call, Extent, Load};
 pub use figures::{ErrorFigures, Figures, Percentiles};
+pub use floor::{FloorError, serve_floor};
 pub use own_server::OwnServer;
 pub use payload::{PayloadTooSmall, payload};
 pub use progress::{Progress, Standing};
 pub use results::{Ratio, Results, Single, Summary, UnderChaos};
 pub use session::{Compare, Session};
 
-use crate::api::client::ClientError;
+use crate::client::ClientError;
 pub use crate::echo::SIZES;
 
 /// Why a run could not begin or go on.

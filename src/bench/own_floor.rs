@@ -9,7 +9,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::BenchError;
-use crate::api::{self, client::Endpoint};
+use crate::client::Endpoint;
 
 #[derive(Debug)]
 pub(super) struct OwnFloor {
@@ -26,7 +26,7 @@ impl OwnFloor {
         let address = listener.local_addr()?.to_string();
         let runtime = Builder::new_multi_thread().thread_name("floor").enable_all().build()?;
         runtime.spawn(async move {
-            let served = api::serve_floor(TcpListener::from_std(listener)?, CancellationToken::new()).await;
+            let served = super::serve_floor(TcpListener::from_std(listener)?, CancellationToken::new()).await;
             served.map_err(io::Error::other)
         });
         let endpoint = address.parse().expect("a listener's address can be connected to");

@@ -15,9 +15,9 @@ use tokio::{
 };
 
 use super::{BenchError, process::Started, scratch::Scratch};
-use crate::api::{
+use crate::{
+    api::proto::{HealthRequest, WorkerState},
     client::{Client, Endpoint},
-    proto::{HealthRequest, WorkerState},
 };
 
 /// What a start may take, and how much longer for each worker.

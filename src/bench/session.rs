@@ -14,7 +14,7 @@ use super::{
     raw::Raw,
     results::Results,
 };
-use crate::api::client::{Client, Endpoint};
+use crate::client::{Client, Endpoint};
 
 /// What a run consists of.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use crate::api::client::Failed;
+use crate::client::Failed;
 
 /// Three digits are more than a shared machine gives.
 const DIGITS: u8 = 3;

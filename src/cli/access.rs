@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 
 use super::exit::Failure;
-use crate::api::client::Credentials;
+use crate::client::Credentials;
 
 /// What it takes to be let in by a server that is protected.
 #[derive(Debug, Default, Args)]

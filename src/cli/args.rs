@@ -9,10 +9,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::{access::AccessArgs, help};
-use crate::{
-    api::{client::DEFAULT_ENDPOINT, proto::QueryState},
-    model::QueryId,
-};
+use crate::{api::proto::QueryState, client::DEFAULT_ENDPOINT, model::QueryId};
 
 pub(super) use bench::{BenchArgs, BenchCommand, FloorArgs, LoadArgs};
 pub(super) use dead::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters};

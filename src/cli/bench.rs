@@ -16,8 +16,9 @@ use super::{
     run::Interrupts,
 };
 use crate::{
-    api::{client::Endpoint, proto::Query},
+    api::proto::Query,
     bench::{self, BenchError, Call, Compare, Extent, Load, OwnServer, Progress, Session, Summary},
+    client::Endpoint,
 };
 use report::{Report, Settings};
 

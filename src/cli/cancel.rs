@@ -6,9 +6,9 @@ use super::{
     json::{self, Cancelled},
     output, words,
 };
-use crate::api::{
+use crate::{
+    api::proto::{CancelFound, CancelRequest, CancelResponse},
     client::{Client, Endpoint},
-    proto::{CancelFound, CancelRequest, CancelResponse},
 };
 
 pub(super) async fn cancel(server: &Endpoint, args: CancelArgs) -> Result<Exit, Failure> {

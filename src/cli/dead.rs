@@ -12,13 +12,11 @@ use super::{
     words, workers,
 };
 use crate::{
-    api::{
-        client::{Client, ClientError, Code, Endpoint},
-        proto::{
-            DeadLetter, FailedAttempt, GetDeadLetterRequest, ListDeadLettersRequest, PurgeDeadLettersRequest,
-            RequeueDeadLettersRequest,
-        },
+    api::proto::{
+        DeadLetter, FailedAttempt, GetDeadLetterRequest, ListDeadLettersRequest, PurgeDeadLettersRequest,
+        RequeueDeadLettersRequest,
     },
+    client::{Client, ClientError, Code, Endpoint},
     model::QueryId,
 };
 

@@ -5,7 +5,7 @@ use std::{error::Error, io, process::ExitCode};
 use thiserror::Error;
 
 use crate::{
-    api::client::{ClientError, Code, TlsTrouble},
+    client::{ClientError, Code, TlsTrouble},
     config::ConfigErrors,
 };
 

@@ -12,9 +12,9 @@ use super::{
     table::{Align, Cell, Table},
     words,
 };
-use crate::api::{
+use crate::{
+    api::proto::{HealthRequest, HealthResponse, KindHealth},
     client::{Client, ClientError, Endpoint},
-    proto::{HealthRequest, HealthResponse, KindHealth},
 };
 
 pub(super) async fn health(server: &Endpoint, args: HealthArgs) -> Result<Exit, Failure> {

@@ -39,7 +39,7 @@ use tokio::runtime;
 use args::{Cli, Command, ConfigCommand, WorkerCommand};
 use exit::{Exit, Failure};
 
-use crate::api::client::Endpoint;
+use crate::client::Endpoint;
 
 /// Runs the command that the arguments ask for.
 #[must_use]

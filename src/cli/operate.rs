@@ -5,12 +5,12 @@ use super::{
     exit::{Exit, Failure},
     json, output, words,
 };
-use crate::api::{
-    client::{Client, Endpoint},
-    proto::{
+use crate::{
+    api::proto::{
         DrainPoolRequest, DrainWorkerRequest, EvictWorkerRequest, RestartWorkerRequest, ResumePoolRequest,
         ResumeWorkerRequest, ScaleKindRequest, ScaleKindResponse, scale_kind_request::Target,
     },
+    client::{Client, Endpoint},
 };
 
 pub(super) async fn scale(server: &Endpoint, args: ScaleArgs) -> Result<Exit, Failure> {

@@ -17,9 +17,9 @@ use super::{
     output::{self, BAD, BOLD, BUSY, GOOD, printable},
     words,
 };
-use crate::api::{
+use crate::{
+    api::proto::{PoolEvent, WatchEventsRequest, WorkerMoved, pool_event::Body},
     client::{Client, Endpoint},
-    proto::{PoolEvent, WatchEventsRequest, WorkerMoved, pool_event::Body},
 };
 
 /// How soon it is noticed that nobody reads the output any more.

@@ -9,9 +9,9 @@ use super::{
     table::{Align, Cell, Table, properties},
     words,
 };
-use crate::api::{
+use crate::{
+    api::proto::{GetQueryRequest, ListQueriesRequest, QueryInfo, QueryState},
     client::{Client, Endpoint},
-    proto::{GetQueryRequest, ListQueriesRequest, QueryInfo, QueryState},
 };
 
 /// The most that the server gives at once.

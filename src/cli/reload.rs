@@ -8,9 +8,9 @@ use super::{
     table::{Align, Cell, Table},
     words,
 };
-use crate::api::{
+use crate::{
+    api::proto::{ConfigChange, ConfigEffect, ReloadRequest, ReloadResponse},
     client::{Client, Endpoint},
-    proto::{ConfigChange, ConfigEffect, ReloadRequest, ReloadResponse},
 };
 
 pub(super) async fn reload(server: &Endpoint, args: ReloadArgs) -> Result<Exit, Failure> {

@@ -18,10 +18,8 @@ use super::{
     submit,
 };
 use crate::{
-    api::{
-        client::{Client, ClientError, Code, Endpoint},
-        proto::{CancelFound, CancelRequest, ExecuteRequest},
-    },
+    api::proto::{CancelFound, CancelRequest, ExecuteRequest},
+    client::{Client, ClientError, Code, Endpoint},
     model::QueryId,
 };
 

@@ -26,7 +26,7 @@ use super::{
     output, words,
 };
 use crate::{
-    api::client::DEFAULT_ENDPOINT,
+    client::DEFAULT_ENDPOINT,
     config::{Config, Overrides, ServerConfig},
     pool::{Drained, Reloader},
     server::{Addresses, Server},

@@ -5,9 +5,9 @@ use super::{
     event::{self, Show},
     exit::{Exit, Failure},
 };
-use crate::api::{
+use crate::{
+    api::proto::StreamResultsRequest,
     client::{Client, ClientError, Endpoint, EventStream},
-    proto::StreamResultsRequest,
 };
 
 pub(super) async fn stream(server: &Endpoint, args: StreamArgs) -> Result<Exit, Failure> {

@@ -6,9 +6,9 @@ use super::{
     json::{self, Submitted},
     output, payload, words,
 };
-use crate::api::{
+use crate::{
+    api::proto::{DisconnectPolicy, Query, RecoveryPolicy, RecoveryStrategy, SubmitRequest, disconnect_policy::Policy},
     client::{Client, Endpoint},
-    proto::{DisconnectPolicy, Query, RecoveryPolicy, RecoveryStrategy, SubmitRequest, disconnect_policy::Policy},
 };
 
 pub(super) async fn submit(server: &Endpoint, args: SubmitArgs) -> Result<Exit, Failure> {

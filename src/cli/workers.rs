@@ -10,12 +10,12 @@ use super::{
     table::{Align, Cell, Table, properties},
     words,
 };
-use crate::api::{
-    client::{Client, Endpoint},
-    proto::{
+use crate::{
+    api::proto::{
         DeathCertificate, GetWorkerRequest, GetWorkerResponse, ListWorkersRequest, ResourceSample, Worker, WorkerState,
         WorkerTransition,
     },
+    client::{Client, Endpoint},
 };
 
 /// The most that the server gives at once.

@@ -70,7 +70,7 @@ impl Inner {
             return false;
         };
         self.remember_lane(kind, &config, &claim, &worker);
-        let started = worker.start_task(claim);
+        let started = worker.start_task(claim, reservation.now);
         // Either way the worker is not free: it has its query, or it is on its way out.
         reservation.used();
         if let Err(claim) = started {
@@ -175,8 +175,10 @@ impl Host for Inner {
             return Soon::now(());
         }
         self.data.enqueue_ready(worker, kind.config().balance);
-        let own = self.may_be_held(&kind) && self.broker.waits_for(&kind.name, worker.id);
-        if !own && self.broker.open(&kind.name) == 0 {
+        let open = self.broker.open(&kind.name);
+        let may_be_held = kind.is_strict() || self.broker.waiting(&kind.name) > open;
+        let own = may_be_held && self.broker.waits_for(&kind.name, worker.id);
+        if !own && open == 0 {
             return Soon::now(());
         }
         Soon::later(async move {

@@ -8,7 +8,7 @@
 //!   entry is a hint: whoever pops it checks again under the worker's lock, and entries of workers that were stopped
 //!   since fall out on their own.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use crate::{
     config::Balance,
@@ -96,25 +96,26 @@ impl WorkerData {
 
     /// Pops the next worker in the kind's order that can really take a query, and marks it busy.
     pub(super) fn reserve_ready_worker(self: &Arc<Self>, slot: usize, balance: Balance) -> Option<Reservation> {
-        let queue = self.queue(slot);
+        let (queue, now) = (self.queue(slot), Instant::now());
         loop {
             let (place, worker) = match balance {
                 Balance::RoundRobin | Balance::LeastLoaded => queue.lock().pop_first()?,
                 Balance::MostRecent => queue.lock().pop_last()?,
             };
-            if worker.reserve() {
-                return Some(Reservation { data: self.clone(), place: Some(place), balance, worker, used: false });
+            if worker.reserve(now) {
+                return Some(Reservation { data: self.clone(), place: Some(place), balance, worker, now, used: false });
             }
         }
     }
 
     /// Marks just this worker busy, if it can take a query.
     pub(super) fn reserve_worker(self: &Arc<Self>, worker: &Arc<PoolWorker>, balance: Balance) -> Option<Reservation> {
-        if !worker.reserve() {
+        let now = Instant::now();
+        if !worker.reserve(now) {
             return None;
         }
         let place = self.queue(worker.slot).lock().remove(worker.id);
-        Some(Reservation { data: self.clone(), place, balance, worker: worker.clone(), used: false })
+        Some(Reservation { data: self.clone(), place, balance, worker: worker.clone(), now, used: false })
     }
 
     /// Puts a worker that was reserved in vain back where it was.
@@ -139,6 +140,8 @@ pub(super) struct Reservation {
     place: Option<Place>,
     balance: Balance,
     pub worker: Arc<PoolWorker>,
+    /// Time of the reservation, and of the dispatch that follows.
+    pub now: Instant,
     used: bool,
 }
 

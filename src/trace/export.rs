@@ -116,7 +116,7 @@ impl SpanExporter for Complaining {
 
 /// A span that is exported when it is dropped, if its trace is sampled.
 #[derive(Debug)]
-pub(super) struct Exported(Span);
+pub(super) struct Exported(Box<Span>);
 
 impl Exported {
     /// `None` if nothing is exported.
@@ -124,7 +124,7 @@ impl Exported {
         let tracer = TRACER.get()?;
         let parent =
             parent.map_or_else(Parent::new, |parent| Parent::new().with_remote_span_context(of(parent, remote)));
-        Some(Self(build().start_with_context(tracer, &parent)))
+        Some(Self(Box::new(build().start_with_context(tracer, &parent))))
     }
 
     pub(super) fn context(&self) -> Context {

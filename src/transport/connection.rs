@@ -94,6 +94,9 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.greeting_timer.is_none() {
+            return Pin::new(&mut self.socket).poll_read(context, buffer);
+        }
         let filled = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         self.received = self.received.saturating_add(buffer.filled().len() - filled);

@@ -194,8 +194,8 @@ impl PoolWorker {
         inner.due = inner.due.or(worn);
     }
 
-    pub(super) fn heard(&self) {
-        self.lock.lock().last_heard = Instant::now();
+    pub(super) fn heard(&self, now: Instant) {
+        self.lock.lock().last_heard = now;
     }
 
     pub(super) fn sends_heartbeats(&self) -> bool {

@@ -292,10 +292,10 @@ fn crash_against_graceful_stop_of_a_worker_between_queries() {
         };
         let reserving = {
             let worker = worker.clone();
-            thread::spawn(move || worker.reserve() && worker.unreserve())
+            thread::spawn(move || worker.reserve(Instant::now()) && worker.unreserve())
         };
         stop.request(&worker, &host);
-        assert!(!worker.reserve(), "a worker was reserved after its stop was recorded");
+        assert!(!worker.reserve(Instant::now()), "a worker was reserved after its stop was recorded");
         let certificate = crashing.join().unwrap();
         reserving.join().unwrap();
 
@@ -311,8 +311,8 @@ fn crash_against_graceful_stop_and_the_end_of_a_query() {
         let (worker, host, stop) = (stage.worker(1), Arc::new(Bystander::default()), Arc::new(Stop::default()));
         let broker = stage.broker();
         let life = stage.life(&worker, host.clone());
-        assert!(worker.reserve());
-        worker.start_task(claim(&broker)).unwrap();
+        assert!(worker.reserve(Instant::now()));
+        worker.start_task(claim(&broker), Instant::now()).unwrap();
         let living = {
             let stop = stop.clone();
             thread::spawn(move || match life.turn() {
@@ -336,11 +336,13 @@ fn crash_against_graceful_stop_and_a_query_on_its_way() {
         let (worker, host, stop) = (stage.worker(1), Arc::new(Bystander::default()), Arc::new(Stop::default()));
         let broker = stage.broker();
         let life = stage.life(&worker, host.clone());
-        assert!(worker.reserve());
+        assert!(worker.reserve(Instant::now()));
         let claim = claim(&broker);
         let starting = {
             let worker = worker.clone();
-            thread::spawn(move || worker.start_task(claim).map_err(|claim| block_on(claim.lease.release())).is_ok())
+            thread::spawn(move || {
+                worker.start_task(claim, Instant::now()).map_err(|claim| block_on(claim.lease.release())).is_ok()
+            })
         };
         let crashing = {
             let stop = stop.clone();

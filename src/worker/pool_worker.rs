@@ -161,28 +161,29 @@ impl PoolWorker {
     }
 
     /// Marks the worker busy if it can take a query. The caller then starts a task or gives it back.
-    pub fn reserve(&self) -> bool {
+    pub fn reserve(&self, now: Instant) -> bool {
         let inner = self.lock.lock();
         if !inner.is_open() || inner.current_task.is_some() {
             return false;
         }
         // A worker that idles becomes ready first, so that every query is taken from the same state.
-        let _ = self.step_quietly(WorkerState::Idle, WorkerState::Ready, "wanted");
-        self.step_quietly(WorkerState::Ready, WorkerState::Processing, "reserved").is_ok()
+        if self.state() == WorkerState::Idle {
+            let _ = self.step_quietly(WorkerState::Idle, WorkerState::Ready, now, "wanted");
+        }
+        self.step_quietly(WorkerState::Ready, WorkerState::Processing, now, "reserved").is_ok()
     }
 
     /// Gives the worker its reserved query: the frame is on its way when this returns. The claim comes back if the
     /// worker was stopped or died since it was reserved.
-    pub fn start_task(&self, claim: Claim) -> Result<(), Claim> {
+    pub fn start_task(&self, claim: Claim, now: Instant) -> Result<(), Claim> {
         let mut inner = self.lock.lock();
         let Some(outbox) = self.outbox.get() else { return Err(claim) };
         if inner.intent.is_some() || self.state() != WorkerState::Processing {
             return Err(claim);
         }
-        let begun = Instant::now();
-        inner.last_activity = begun;
+        inner.last_activity = now;
         inner.dispatched += 1;
-        let dispatch = Dispatch::new(self, &claim, inner.dispatched, begun);
+        let dispatch = Dispatch::new(self, &claim, inner.dispatched, now);
         if outbox.send(&dispatch.line).is_err() {
             // The worker is gone, or has closed its ears: no reason for the query to suffer.
             dispatch.attempt.undelivered();
@@ -214,17 +215,17 @@ impl PoolWorker {
     }
 
     /// The worker is free again. True if it may take another query.
-    pub(super) fn finish_task(&self) -> bool {
+    pub(super) fn finish_task(&self, now: Instant) -> bool {
         let mut inner = self.lock.lock();
         let query = inner.current_task.take();
         inner.queries_processed += 1;
-        inner.last_activity = Instant::now();
+        inner.last_activity = now;
         if self.kind.max_queries.is_some_and(|max| max.get() == 1) {
             // It is never used twice.
             self.record_stop(&mut inner, DeathCause::RecycledQueries, StopMode::WhenDone);
             return false;
         }
-        let free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, "query over").is_ok();
+        let free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, now, "query over").is_ok();
         if free {
             self.announce(Some(WorkerState::Processing), WorkerState::Ready, "query over".into(), query.as_ref());
         }
@@ -235,7 +236,7 @@ impl PoolWorker {
     pub fn unreserve(&self) -> bool {
         let inner = self.lock.lock();
         inner.current_task.is_none()
-            && self.step_quietly(WorkerState::Processing, WorkerState::Ready, "nothing to run").is_ok()
+            && self.step_quietly(WorkerState::Processing, WorkerState::Ready, Instant::now(), "nothing to run").is_ok()
     }
 
     /// Runs `enqueue` if the worker can take a query, with the worker lock held, so that no stop slips in between.
@@ -317,7 +318,9 @@ impl PoolWorker {
     /// What the driver has to know: a stop that was asked for, and a query that was started since.
     pub(super) fn news(&self) -> (Option<Intent>, Option<Task>) {
         let mut inner = self.lock.lock();
-        (inner.intent, inner.handover.take())
+        // Mostly there is none, and nothing to move.
+        let task = if inner.handover.is_some() { inner.handover.take() } else { None };
+        (inner.intent, task)
     }
 
     /// The query it was running is another's concern now.
@@ -351,7 +354,7 @@ impl PoolWorker {
         to: WorkerState,
         reason: &'static str,
     ) -> Result<(), Refused<WorkerState>> {
-        self.step_quietly(from, to, reason)?;
+        self.step_quietly(from, to, Instant::now(), reason)?;
         self.announce(Some(from), to, Cow::Borrowed(reason), None);
         Ok(())
     }
@@ -361,9 +364,10 @@ impl PoolWorker {
         &self,
         from: WorkerState,
         to: WorkerState,
+        now: Instant,
         reason: &'static str,
     ) -> Result<(), Refused<WorkerState>> {
-        self.machine.advance(from, to, Instant::now(), reason)?;
+        self.machine.advance(from, to, now, reason)?;
         self.metrics.worker_moved(from, to);
         Ok(())
     }

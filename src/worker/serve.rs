@@ -97,8 +97,9 @@ impl Driver {
             Wake::Appended(Err(AppendError::LeaseLost(_))) => self.drop_output(Why::Lost, ELSEWHERE),
             Wake::Clock => return self.look_at(clocks, Instant::now()),
             Wake::Bytes(Fill::Data) => {
-                clocks.vitals.heard(Instant::now().into_std());
-                self.worker.heard();
+                let now = Instant::now().into_std();
+                clocks.vitals.heard(now);
+                self.worker.heard(now);
             }
             Wake::Bytes(Fill::End) => return Err(self.closed().await),
             Wake::Exited => return Err(self.exited().await),
@@ -281,7 +282,7 @@ impl Driver {
         let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
         let concluded = span.in_scope(|| self.host.conclude(&worker, running.lease, running.backlog, conclusion));
         concluded.instrument(span).await;
-        if self.worker.finish_task() {
+        if self.worker.finish_task(Instant::now().into_std()) {
             self.host.ready(&worker).await;
         }
     }

@@ -48,9 +48,20 @@ fn only_in(words: &[&str], allowed: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn only_the_api_names_tonic() {
-    // The exporter names the TLS settings of its client.
-    only_in(&["tonic::", "tonic_"], |name| name.starts_with("src/api/") || name == "src/trace/export.rs");
+fn only_the_api_and_clients_name_tonic() {
+    // The exporter names the TLS settings of its client, and the floor is the bare server that others are measured against.
+    let others = ["src/trace/export.rs", "src/bench/floor.rs"];
+    only_in(&["tonic::", "tonic_"], |name| {
+        name.starts_with("src/api/") || name.starts_with("src/client/") || others.contains(&name)
+    });
+}
+
+#[test]
+fn nothing_goes_around_tonic_and_hyper() {
+    only_in(&["h2::"], |_| false);
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap();
+    assert!(!dependencies.contains("\nh2 "), "h2 is for tests");
 }
 
 #[test]

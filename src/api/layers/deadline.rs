@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
@@ -22,6 +22,8 @@ static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The only service whose clients send several messages in a call, each when they think of it.
 const CLIENT_STREAMING: &str = "/grpc.reflection.";
+/// The deadline of this method is its query's, and the broker's to keep.
+const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
 /// A flag and four bytes of length stand before each message.
 const PREFIX_BYTES: usize = 5;
 
@@ -59,16 +61,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // A deadline that cannot be read is for the method to refuse, if it needs one.
-        let deadline = client_deadline(request.headers()).ok().flatten();
-        let is_client_streaming = request.uri().path().starts_with(CLIENT_STREAMING);
-        let timed = request.map(|body| TimedRequestBody::new(body, self.request_timeout, is_client_streaming));
-        DeadlineFuture { timer: deadline.map(|time| Box::pin(sleep(time))), inner: self.inner.call(timed) }
+        let path = request.uri().path();
+        // A deadline that cannot be read is as good as none here.
+        let deadline = if path == EXECUTE { None } else { client_deadline(request.headers()).ok().flatten() };
+        let is_client_streaming = path.starts_with(CLIENT_STREAMING);
+        let request = request.map(|body| TimedRequestBody::new(body, self.request_timeout, is_client_streaming));
+        let timer = deadline.map(|time| Box::pin(sleep(time)));
+        DeadlineFuture { timer, inner: self.inner.call(request) }
     }
 }
 
 pin_project! {
-    /// Ends with DEADLINE_EXCEEDED when the client has given up. The stream of an answer that has begun is not bounded.
+    /// Ends with `DEADLINE_EXCEEDED` when the client has given up. The stream of an answer that has begun is not bounded.
     pub(super) struct DeadlineFuture<F> {
         #[pin]
         inner: F,
@@ -116,23 +120,21 @@ pub(in crate::api) fn client_deadline(headers: &HeaderMap) -> Result<Option<Dura
 pub(super) struct TimedRequestBody<B> {
     inner: B,
     timeout: Duration,
-    due: Instant,
     /// Finds the ends of messages, where there are several.
     messages: Option<MessageEnds>,
-    /// Made when there is something to wait for, which is rare.
+    /// Made when there is first something to wait for, which is rare.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> TimedRequestBody<B> {
     fn new(inner: B, timeout: Duration, is_client_streaming: bool) -> Self {
         let messages = is_client_streaming.then(MessageEnds::default);
-        Self { inner, timeout, due: Instant::now() + timeout, messages, timer: None }
+        Self { inner, timeout, messages, timer: None }
     }
 
     /// A whole message gives time for the next one.
     fn on_data(&mut self, data: &[u8]) {
         if self.messages.as_mut().is_some_and(|messages| messages.end_within(data)) {
-            self.due = Instant::now() + self.timeout;
             self.timer = None;
         }
     }
@@ -153,9 +155,9 @@ where
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))));
         }
-        let due = self.due;
-        ready!(self.timer.get_or_insert_with(|| Box::pin(sleep_until(due))).as_mut().poll(context));
-        Poll::Ready(Some(Err(errors::too_slow(self.timeout))))
+        let timeout = self.timeout;
+        ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(context));
+        Poll::Ready(Some(Err(errors::too_slow(timeout))))
     }
 
     fn is_end_stream(&self) -> bool {

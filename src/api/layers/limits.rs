@@ -1,10 +1,10 @@
-//! Refuses what is not a call of this API, and explains why tonic could not read a request.
+//! Refuses requests that are not gRPC, and explains why tonic could not read a request: too large, malformed, compressed in
+//! an unknown way.
 
 use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -16,18 +16,15 @@ use tower::{Layer, Service};
 
 use crate::api::errors;
 
-use super::{observe::Methods, refusal::MaybeRefused};
+use super::refusal::MaybeRefused;
 
 const GRPC: &[u8] = b"application/grpc";
 
 #[derive(Debug, Clone)]
-pub(super) struct LimitsLayer {
-    pub methods: Arc<Methods>,
-}
+pub(super) struct LimitsLayer;
 
 #[derive(Debug, Clone)]
 pub(super) struct Limits<S> {
-    methods: Arc<Methods>,
     inner: S,
 }
 
@@ -35,7 +32,7 @@ impl<S> Layer<S> for LimitsLayer {
     type Service = Limits<S>;
 
     fn layer(&self, inner: S) -> Limits<S> {
-        Limits { methods: self.methods.clone(), inner }
+        Limits { inner }
     }
 }
 
@@ -54,10 +51,6 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if !is_grpc(request.headers()) {
             return MaybeRefused::refused(unsupported_media_type());
-        }
-        let path = request.uri().path();
-        if self.methods.get(path).is_none() {
-            return MaybeRefused::refused(errors::unknown_method(path).into_http());
         }
         MaybeRefused::Passed { inner: ExplainedFuture { inner: self.inner.call(request) } }
     }

@@ -10,10 +10,9 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tonic::service::Routes;
 use tower::{Service, ServiceBuilder};
 
-use crate::{auth::Tokens, transport::ConnectionEntry};
+use crate::{api::services::Services, auth::Tokens, transport::ConnectionEntry};
 
 pub(super) use deadline::client_deadline;
 pub(super) use observe::Methods;
@@ -37,7 +36,7 @@ impl Layers {
     /// The services as one connection reaches them.
     pub(super) fn wrap(
         &self,
-        routes: Routes,
+        services: Services,
         connection: Arc<ConnectionEntry>,
     ) -> impl Service<Request<Incoming>, Response = Response<ObservedBody>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -47,8 +46,8 @@ impl Layers {
         ServiceBuilder::new()
             .layer(ObserveLayer { methods: self.methods.clone(), connection: connection.clone() })
             .layer(AuthorizeLayer { tokens: self.tokens.clone(), connection })
-            .layer(LimitsLayer { methods: self.methods.clone() })
+            .layer(LimitsLayer)
             .layer(RequestDeadlineLayer { request_timeout: self.request_timeout })
-            .service(routes)
+            .service(services)
     }
 }

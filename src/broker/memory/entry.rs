@@ -169,7 +169,13 @@ impl Entry {
         self.is_full(&self.record.lock(), output)
     }
 
-    pub(super) fn finish(&self, token: u64, outputs: Vec<Output>, ending: Ending) -> Result<Finished, LeaseLost> {
+    pub(super) fn finish(
+        &self,
+        token: u64,
+        outputs: Vec<Output>,
+        ending: Ending,
+        now: Instant,
+    ) -> Result<Finished, LeaseLost> {
         let mut record = self.record.lock();
         record.check(token)?;
         let at = SystemTime::now();
@@ -180,10 +186,13 @@ impl Entry {
         story.holder = None;
         let cancelled = story.cancel.as_ref().map(|cancel| cancel.reason.clone());
         let finished = match (cancelled, ending) {
-            (_, Ending::Over { outcome: outcome @ Outcome::Cancelled { .. }, .. }) => self.over(&mut record, outcome),
+            (_, Ending::Over { outcome: outcome @ Outcome::Cancelled { .. }, .. }) => {
+                self.over(&mut record, outcome, at, now)
+            }
             // The attempt ended by itself after the cancel was accepted: the caller was told otherwise.
             (Some(reason), _) => {
-                self.over(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::CancelFrame })
+                let outcome = Outcome::Cancelled { reason: (*reason).into(), rung: Rung::CancelFrame };
+                self.over(&mut record, outcome, at, now)
             }
             (None, Ending::Over { outcome, dead_letter }) => {
                 if let Outcome::Error(failure) = &outcome {
@@ -193,9 +202,9 @@ impl Entry {
                 if dead_letter {
                     self.fixed.tally.metrics.became_dead_letter();
                 }
-                self.over(&mut record, outcome)
+                self.over(&mut record, outcome, at, now)
             }
-            (None, Ending::Retry(retrying)) => self.retry(&mut record, retrying),
+            (None, Ending::Retry(retrying)) => self.retry(&mut record, retrying, at, now),
         };
         let readers = record.call_readers();
         drop(record);
@@ -203,13 +212,13 @@ impl Entry {
         Ok(finished)
     }
 
-    fn over(&self, record: &mut Record, outcome: Outcome) -> Finished {
+    fn over(&self, record: &mut Record, outcome: Outcome, at: SystemTime, now: Instant) -> Finished {
         let state = outcome.state();
-        self.end(record, outcome);
+        self.end(record, outcome, at, now);
         Finished::Over(state)
     }
 
-    fn retry(&self, record: &mut Record, retrying: Retrying) -> Finished {
+    fn retry(&self, record: &mut Record, retrying: Retrying, at: SystemTime, now: Instant) -> Finished {
         let story = record.story_mut();
         match retrying.failure.reason {
             FailureReason::Reported => story.tries.reported += 1,
@@ -217,12 +226,12 @@ impl Entry {
         }
         self.fixed.tally.metrics.retried(retrying.failure.reason);
         story.failed(retrying.failure.clone());
-        let at = Instant::now() + retrying.delay;
-        story.retry_at = Some(at);
+        let retry_at = now + retrying.delay;
+        story.retry_at = Some(retry_at);
         let event = EventBody::Retrying(Box::new(retrying));
-        self.add(record, SystemTime::now(), event);
+        self.add(record, at, event);
         self.step(record, QueryState::RetryPending);
-        Finished::RetryAt(at)
+        Finished::RetryAt(retry_at)
     }
 
     /// Lets a query whose retry is due wait for a worker again. True if it does now.
@@ -320,22 +329,23 @@ impl Entry {
 
     /// Ends a query that no worker has.
     fn end_here(&self, record: &mut Record, outcome: Outcome) {
-        self.end(record, outcome);
+        self.end(record, outcome, SystemTime::now(), Instant::now());
         record.call_readers().wake();
     }
 
     /// The only way to a final state, so that there is exactly one final event. The readers are for the caller to wake.
-    fn end(&self, record: &mut Record, outcome: Outcome) {
-        let at = SystemTime::now();
+    fn end(&self, record: &mut Record, outcome: Outcome, at: SystemTime, now: Instant) {
         self.step(record, outcome.state());
         if let Some(trace) = self.fixed.extras.as_ref().and_then(|extras| extras.trace.lock().take()) {
             trace.end(&outcome);
         }
         let story = record.story_mut();
         story.ended_at = Some(at);
-        let cancelling = story.cancel.take().map_or(Duration::ZERO, |cancel| cancel.since.elapsed());
+        let cancelling =
+            story.cancel.take().map_or(Duration::ZERO, |cancel| now.saturating_duration_since(cancel.since));
         let query_type = self.fixed.spec.query_type.as_deref();
-        self.fixed.tally.metrics.ended(query_type, &outcome, self.submitted.elapsed(), cancelling);
+        let took = now.saturating_duration_since(self.submitted);
+        self.fixed.tally.metrics.ended(query_type, &outcome, took, cancelling);
         story.log.push_last(story.tries.attempt, at, EventBody::Ended(outcome));
     }
 

@@ -1,6 +1,6 @@
 //! One attempt at a query of the memory broker.
 
-use std::{pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc, time::Instant as StdInstant};
 
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
@@ -37,11 +37,12 @@ impl MemoryLease {
     }
 
     fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
-        let finished = self.entry.finish(self.held.token, outputs, ending)?;
+        let now = StdInstant::now();
+        let finished = self.entry.finish(self.held.token, outputs, ending, now)?;
         self.store.stopped_running(&self.entry);
         match finished {
             Finished::Over(state) => {
-                self.store.retire(self.entry.clone());
+                self.store.retire(self.entry.clone(), now);
                 Ok(state)
             }
             Finished::RetryAt(at) => {
@@ -134,7 +135,7 @@ impl Lease for MemoryLease {
         self.settled = true;
         match self.entry.release(self.held.token) {
             Released::Waiting => self.store.waits_again(&self.entry),
-            Released::Ended => self.store.retire(self.entry.clone()),
+            Released::Ended => self.store.retire(self.entry.clone(), StdInstant::now()),
             Released::NotOurs => return,
         }
         self.store.stopped_running(&self.entry);

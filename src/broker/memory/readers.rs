@@ -47,6 +47,8 @@ impl Readers {
     pub(super) fn detach(&mut self, reader: u64, now: Instant) {
         self.cursors.retain(|cursor| cursor.reader != reader);
         if self.cursors.is_empty() {
+            // An ended query is kept for long, and mostly nobody reads it again.
+            self.cursors = Vec::new();
             self.unread_since = Some(now);
         }
     }

@@ -151,7 +151,7 @@ impl Store {
         index.insert(&entry);
         drop(index);
         if let Some(shed) = shed {
-            self.retire(shed);
+            self.retire(shed, now);
         }
         self.watch_deadline(&entry);
         tally.queue.push(&entry, now);
@@ -263,8 +263,7 @@ impl Store {
     }
 
     /// Begins the retention of a query that has just ended.
-    pub(super) fn retire(&self, entry: Arc<Entry>) {
-        let now = Instant::now();
+    pub(super) fn retire(&self, entry: Arc<Entry>, now: Instant) {
         self.forget_deadline(&entry, entry.expires());
         let forgotten = {
             let mut index = self.index.lock();
@@ -277,7 +276,7 @@ impl Store {
     /// The same for one that ended while it waited.
     fn retire_waiting(&self, entry: Arc<Entry>) {
         self.leave_line(&entry);
-        self.retire(entry);
+        self.retire(entry, Instant::now());
     }
 
     fn leave_line(&self, entry: &Entry) {

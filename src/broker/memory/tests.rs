@@ -256,13 +256,16 @@ async fn a_stale_lease_is_refused() {
     let entry = broker.0.find(&id("a")).unwrap();
     let held = entry.claim(CLAIMANT, queue::Ticket::default()).unwrap();
     assert_eq!(entry.append(held.token.wrapping_add(1), &mut vec![message(1)], Room::Respect), Err(LeaseLost));
-    assert_eq!(entry.finish(held.token.wrapping_add(1), Vec::new(), Ending::plain(complete())), Err(LeaseLost));
     assert_eq!(
-        entry.finish(held.token, Vec::new(), Ending::plain(complete())),
+        entry.finish(held.token.wrapping_add(1), Vec::new(), Ending::plain(complete()), Instant::now()),
+        Err(LeaseLost)
+    );
+    assert_eq!(
+        entry.finish(held.token, Vec::new(), Ending::plain(complete()), Instant::now()),
         Ok(Finished::Over(QueryState::Complete))
     );
     assert_eq!(entry.append(held.token, &mut vec![message(1)], Room::Ignore), Err(LeaseLost));
-    assert_eq!(entry.finish(held.token, Vec::new(), Ending::plain(complete())), Err(LeaseLost));
+    assert_eq!(entry.finish(held.token, Vec::new(), Ending::plain(complete()), Instant::now()), Err(LeaseLost));
 }
 
 #[tokio::test]

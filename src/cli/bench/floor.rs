@@ -4,7 +4,7 @@ use tokio::{net::TcpListener, runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api,
+    bench,
     cli::{
         args::FloorArgs,
         exit::{Exit, Failure},
@@ -22,7 +22,7 @@ pub(super) fn floor(args: &FloorArgs) -> Result<Exit, Failure> {
         let listener = TcpListener::bind(args.listen).await.map_err(cannot)?;
         output::line(&listener.local_addr().map_err(cannot)?.to_string())?;
         let closing = CancellationToken::new();
-        let mut serving = std::pin::pin!(api::serve_floor(listener, closing.clone()));
+        let mut serving = std::pin::pin!(bench::serve_floor(listener, closing.clone()));
         tokio::select! {
             failed = &mut serving => failed.map_err(Failure::system)?,
             // Dropping it closes what clients keep open.

@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::{
-    api::client::{ClientError, Code, Refusal},
     cli::exit::{Exit, Failure},
+    client::{ClientError, Code, Refusal},
 };
 
 fn refused(code: Code) -> ClientError {

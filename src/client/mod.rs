@@ -1,4 +1,5 @@
-//! The client's side of the API: makes the calls, and turns what gRPC says of a failure into a plain error.
+//! The gRPC client of the command line and the load generator: makes the calls, and turns what gRPC says of a failure into a
+//! plain error.
 
 mod admin;
 mod credentials;
@@ -18,7 +19,7 @@ use tonic::{
 };
 use tonic_types::StatusExt;
 
-use super::proto::{
+use crate::api::proto::{
     self, Event, event::Body, execute_response, pool_admin_client::PoolAdminClient,
     worker_pool_client::WorkerPoolClient,
 };

@@ -18,7 +18,7 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::proto::{
+use crate::api::proto::{
     self, CompleteEvent, Event, ExecuteResponse, MessageEvent, QueryState, SubmitResponse, event::Body,
     execute_response, worker_pool_server::WorkerPool, worker_pool_server::WorkerPoolServer,
 };

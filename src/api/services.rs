@@ -1,0 +1,177 @@
+//! The services behind the layers, and the way of a call to its service.
+
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use tokio_util::sync::CancellationToken;
+use tonic::{body::Body, codec::CompressionEncoding, service::Routes};
+use tonic_health::pb::health_server::HealthServer;
+use tower::Service;
+
+use crate::{
+    config::{Compression, Config},
+    pool::Pool,
+};
+
+use super::{
+    errors,
+    health::HealthService,
+    pool_admin::PoolAdminService,
+    proto::{
+        self,
+        services::{pool_admin_server::PoolAdminServer, worker_pool_server::WorkerPoolServer},
+    },
+    worker_pool::WorkerPoolService,
+};
+
+/// Room for the parts of an event beyond the line that it came from: names, numbers, a certificate.
+const EVENT_OVERHEAD_BYTES: u64 = 64 * 1024;
+const WORKER_POOL: &str = "/remuda.v1.WorkerPool/";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// All services. Calls of `WorkerPool` go to it directly: on the way through the router of `Routes` a query cost 4,000
+/// instructions more, a twentieth.
+#[derive(Debug, Clone)]
+pub(super) struct Services {
+    worker_pool: WorkerPoolServer<WorkerPoolService>,
+    others: Routes,
+    methods: Arc<HashSet<String>>,
+}
+
+/// Limits and compression of every service.
+macro_rules! configured {
+    ($server:expr, $sizes:expr, $compression:expr) => {{
+        let mut server = $server
+            .max_decoding_message_size($sizes.receive)
+            .max_encoding_message_size($sizes.send)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd);
+        for compression in $compression {
+            server = server.send_compressed(match compression {
+                Compression::Gzip => CompressionEncoding::Gzip,
+                Compression::Zstd => CompressionEncoding::Zstd,
+            });
+        }
+        server
+    }};
+}
+
+/// The longest messages, in bytes.
+struct MessageSizes {
+    receive: usize,
+    send: usize,
+}
+
+impl MessageSizes {
+    fn new(config: &Config) -> Self {
+        let longest_line = config.kinds.iter().map(|kind| kind.max_line_bytes).max().unwrap_or_default();
+        let send = longest_line.max(config.server.max_message_bytes).saturating_add(EVENT_OVERHEAD_BYTES);
+        let bytes = |size| usize::try_from(size).unwrap_or(usize::MAX);
+        Self { receive: bytes(config.server.max_message_bytes), send: bytes(send) }
+    }
+}
+
+impl Services {
+    pub(super) fn new(pool: &Pool, config: &Config, closing: &CancellationToken) -> Self {
+        let (sizes, compression) = (MessageSizes::new(config), &config.server.compression);
+        let worker_pool = WorkerPoolServer::new(WorkerPoolService { pool: pool.clone() });
+        let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() });
+        let health = HealthServer::new(HealthService { pool: pool.clone(), closing: closing.clone() });
+        // Both versions of reflection: older clients know only the first.
+        let reflection_v1alpha = reflection().build_v1alpha().expect("the built-in descriptors are valid");
+        let reflection_v1 = reflection().build_v1().expect("the built-in descriptors are valid");
+        let others = Routes::new(configured!(pool_admin, sizes, compression))
+            .add_service(configured!(health, sizes, compression))
+            .add_service(configured!(reflection_v1alpha, sizes, compression))
+            .add_service(configured!(reflection_v1, sizes, compression))
+            .prepare();
+        let methods = methods().into_iter().map(|method| format!("/{method}")).collect();
+        Self { worker_pool: configured!(worker_pool, sizes, compression), others, methods: Arc::new(methods) }
+    }
+}
+
+impl<B> Service<Request<B>> for Services
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let path = request.uri().path();
+        let method = path.strip_prefix(WORKER_POOL);
+        if matches!(method, Some("Execute" | "Submit" | "StreamResults" | "Cancel" | "Health")) {
+            return self.worker_pool.call(request);
+        }
+        if !self.methods.contains(path) {
+            let refusal = errors::unknown_method(path).into_http();
+            return Box::pin(std::future::ready(Ok(refusal)));
+        }
+        Box::pin(self.others.call(request))
+    }
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+/// The full names of all methods that can be called.
+#[must_use]
+pub fn methods() -> Vec<String> {
+    let sets = [
+        proto::DESCRIPTORS,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+    ];
+    let mut names = Vec::new();
+    for set in sets {
+        let set = FileDescriptorSet::decode(set).expect("the built-in descriptors are valid");
+        for file in set.file {
+            for service in file.service {
+                let path =
+                    |method: &str| format!("{}.{}/{method}", file.package.as_deref().unwrap_or(""), service.name());
+                names.extend(service.method.iter().map(|method| path(method.name())));
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_is_known_by_its_path() {
+        let methods = methods();
+        for expected in [
+            "remuda.v1.WorkerPool/Submit",
+            "remuda.v1.PoolAdmin/ListQueries",
+            "grpc.health.v1.Health/Watch",
+            "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        ] {
+            assert!(methods.iter().any(|method| method == expected), "{expected} is missing in {methods:?}");
+        }
+    }
+}
