@@ -63,6 +63,10 @@ pub(super) fn explained(status: &Status) -> Option<Status> {
             );
             Some(plain(Code::ResourceExhausted, &message, "MESSAGE_TOO_LARGE"))
         }
+        Code::Unimplemented if status.metadata().get("grpc-accept-encoding").is_none() => {
+            let message = "there is no such method; the server's reflection lists those there are";
+            Some(plain(Code::Unimplemented, message, "METHOD_NOT_FOUND"))
+        }
         Code::Unimplemented => {
             let message = format!("{text}; send messages as they are, or in a compression of grpc-accept-encoding");
             let details = info("UNSUPPORTED_COMPRESSION", []);
@@ -90,14 +94,15 @@ pub(super) fn explained(status: &Status) -> Option<Status> {
     }
 }
 
+/// A call on a connection that is being closed to make room for another.
+pub(super) fn connection_leaving() -> Status {
+    let message = "the connection is closed to make room for another (server.max_connections); call again";
+    plain(Code::Unavailable, message, "CONNECTION_CLOSED")
+}
+
 /// A call that was not answered before its client gave up.
 pub(super) fn client_deadline_passed() -> Status {
     plain(Code::DeadlineExceeded, "the call was not answered within its grpc-timeout", "CLIENT_DEADLINE")
-}
-
-pub(super) fn unknown_method(path: &str) -> Status {
-    let message = format!("there is no method {path:?}; the server's reflection lists those there are");
-    status(Code::Unimplemented, &message, info("METHOD_NOT_FOUND", [("method", cut(path, MAX_QUOTED))]))
 }
 
 /// A request that has not arrived in the time it has for that.
@@ -306,83 +311,4 @@ fn cut(text: &str, max: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_fits_into_trailers_whatever_the_worker_said() {
-        let failure = Failure::new(FailureReason::Reported, "ä".repeat(100_000));
-        let status = failed(&failure);
-        assert!(status.message().len() <= MAX_STATUS_MESSAGE + "…".len());
-        assert!(status.details().len() < 2_000);
-    }
-
-    #[test]
-    fn every_refusal_of_an_operators_wish_has_its_code_and_reason() {
-        let worker = WorkerId(7);
-        let query = crate::model::QueryId::parse("x").unwrap();
-        let limit = "embed may have 1 to 4 workers".to_owned();
-        let cases = [
-            (
-                AdminError::NoSuchKind { kind: "x".to_owned(), known: "embed".to_owned() },
-                (Code::NotFound, "KIND_NOT_FOUND", "there is no kind \"x\"; this pool has: embed"),
-            ),
-            (AdminError::NoSuchWorker(worker), (Code::NotFound, "WORKER_NOT_FOUND", "worker 7 is not known")),
-            (
-                AdminError::OutOfRange { field: "workers", asked: "9".to_owned(), limit },
-                (Code::OutOfRange, "OUT_OF_RANGE", "workers: 9 is out of range; embed may have 1 to 4 workers"),
-            ),
-            (
-                AdminError::Busy { worker, query },
-                (
-                    Code::FailedPrecondition,
-                    "WORKER_BUSY",
-                    "worker 7 runs query x; drain it, or cancel the query, first",
-                ),
-            ),
-            (
-                AdminError::AtMinimum { kind: "embed".into(), min: 2 },
-                (
-                    Code::FailedPrecondition,
-                    "AT_MINIMUM",
-                    "kind embed has no more workers than the 2 it keeps; scale it down",
-                ),
-            ),
-            (AdminError::Stopping(worker), (Code::FailedPrecondition, "WORKER_STOPPING", "worker 7 is being stopped")),
-            (AdminError::ShuttingDown, (Code::Unavailable, "SHUTDOWN", "the server is stopping")),
-            (AdminError::NoConfigFile, (Code::FailedPrecondition, "NO_CONFIG_FILE", "the server was started without")),
-            (
-                AdminError::BadConfig("a.toml:2:1: oops".to_owned()),
-                (Code::InvalidArgument, "BAD_CONFIG", "nothing was changed: a.toml:2:1: oops"),
-            ),
-        ];
-        for (error, (code, reason, text)) in cases {
-            let status = not_granted(error);
-            assert_eq!(status.code(), code, "{reason}");
-            assert!(status.message().starts_with(text), "{status}");
-            assert_eq!(status.get_error_details().error_info().unwrap().reason, reason);
-            let fields = status.get_error_details().bad_request().map(|bad| bad.field_violations[0].field.clone());
-            assert_eq!(fields.as_deref(), (code == Code::OutOfRange).then_some("workers"));
-        }
-    }
-
-    #[test]
-    fn mistakes_of_a_configuration_fit_into_trailers() {
-        let status = not_granted(AdminError::BadConfig("remuda.toml:1:1: is wrong\n".repeat(1_000)));
-        assert!((1_900..2_100).contains(&status.message().len()));
-        assert!(status.details().len() < 2_500);
-    }
-
-    #[test]
-    fn every_violation_is_named() {
-        let mut violations = Violations::default();
-        violations.add("query.payload", "is empty");
-        violations.add("query.priority", "is 2000; at most 1000 is allowed");
-        let status = violations.check().unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument);
-        assert_eq!(status.message(), "query.payload: is empty; query.priority: is 2000; at most 1000 is allowed");
-        let details = status.get_error_details();
-        assert_eq!(details.bad_request().unwrap().field_violations.len(), 2);
-        assert_eq!(details.error_info().unwrap().domain, "remuda");
-    }
-}
+mod tests;

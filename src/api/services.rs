@@ -1,11 +1,9 @@
 //! The services behind the layers, and the way of a call to its service.
 
 use std::{
-    collections::HashSet,
     convert::Infallible,
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -16,7 +14,7 @@ use prost_types::FileDescriptorSet;
 use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
-use tower::Service;
+use tower::{BoxError, Service};
 
 use crate::{
     config::{Compression, Config},
@@ -24,7 +22,6 @@ use crate::{
 };
 
 use super::{
-    errors,
     health::HealthService,
     pool_admin::PoolAdminService,
     proto::{
@@ -38,15 +35,12 @@ use super::{
 const EVENT_OVERHEAD_BYTES: u64 = 64 * 1024;
 const WORKER_POOL: &str = "/remuda.v1.WorkerPool/";
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
 /// All services. Calls of `WorkerPool` go to it directly: on the way through the router of `Routes` a query cost 4,000
 /// instructions more, a twentieth.
 #[derive(Debug, Clone)]
 pub(super) struct Services {
     worker_pool: WorkerPoolServer<WorkerPoolService>,
     others: Routes,
-    methods: Arc<HashSet<String>>,
 }
 
 /// Limits and compression of every service.
@@ -96,8 +90,9 @@ impl Services {
             .add_service(configured!(reflection_v1alpha, sizes, compression))
             .add_service(configured!(reflection_v1, sizes, compression))
             .prepare();
-        let methods = methods().into_iter().map(|method| format!("/{method}")).collect();
-        Self { worker_pool: configured!(worker_pool, sizes, compression), others, methods: Arc::new(methods) }
+        // A worker's line is bounded where it is read, by what its kind says at that time.
+        let sizes = MessageSizes { send: usize::MAX, ..sizes };
+        Self { worker_pool: configured!(worker_pool, sizes, compression), others }
     }
 }
 
@@ -115,14 +110,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let path = request.uri().path();
-        let method = path.strip_prefix(WORKER_POOL);
-        if matches!(method, Some("Execute" | "Submit" | "StreamResults" | "Cancel" | "Health")) {
+        if request.uri().path().starts_with(WORKER_POOL) {
             return self.worker_pool.call(request);
-        }
-        if !self.methods.contains(path) {
-            let refusal = errors::unknown_method(path).into_http();
-            return Box::pin(std::future::ready(Ok(refusal)));
         }
         Box::pin(self.others.call(request))
     }

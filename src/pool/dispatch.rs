@@ -176,8 +176,7 @@ impl Host for Inner {
         }
         self.data.enqueue_ready(worker, kind.config().balance);
         let open = self.broker.open(&kind.name);
-        let may_be_held = kind.is_strict() || self.broker.waiting(&kind.name) > open;
-        let own = may_be_held && self.broker.waits_for(&kind.name, worker.id);
+        let own = self.may_be_held(&kind, open) && self.broker.waits_for(&kind.name, worker.id);
         if !own && open == 0 {
             return Soon::now(());
         }
@@ -237,8 +236,8 @@ fn told(ended: Result<QueryState, LeaseLost>) {
 impl Inner {
     /// Whether a query may wait in a lane that a worker holds. A kind that is not strict has none but in the moments after
     /// it ceased to be.
-    pub(super) fn may_be_held(&self, kind: &Kind) -> bool {
-        kind.is_strict() || self.broker.waiting(&kind.name) > self.broker.open(&kind.name)
+    pub(super) fn may_be_held(&self, kind: &Kind, open: usize) -> bool {
+        kind.is_strict() || self.broker.waiting(&kind.name) > open
     }
 
     /// What all live workers of a kind can do, now that one more has told.

@@ -269,7 +269,7 @@ impl Inner {
             if self.data.has_ready(kind.slot) {
                 self.dispatch(&kind).await;
             }
-            if !self.may_be_held(&kind) {
+            if !self.may_be_held(&kind, self.broker.open(&kind.name)) {
                 continue;
             }
             for worker in self.data.all_of_kind(kind.slot) {

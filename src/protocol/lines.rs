@@ -34,8 +34,8 @@ const KEPT_CAPACITY: usize = 4 * READ_CHUNK;
 /// # Ok::<(), remuda::protocol::ProtocolError>(())
 /// ```
 ///
-/// It holds no more than one line of `max_line_bytes` and one read, if all lines are taken between
-/// reads. The first error is final: each later call returns it again.
+/// It holds no more than one line of `max_line_bytes`, one read, and 256 KiB of lines that were taken,
+/// if all lines are taken between reads. The first error is final: each later call returns it again.
 pub struct LineBuffer {
     bytes: Vec<u8>,
     /// Where the first line begins that has not been taken.

@@ -1,10 +1,10 @@
-//! A client's socket: bounds the time until HTTP/2 begins, and gathers small writes.
+//! A client's socket: bounds the time until HTTP/2 begins and the time of a write, and gathers small writes.
 
 use std::{
     future::{Future, poll_fn},
     io,
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -13,14 +13,16 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
-    task::yield_now,
     time::{Sleep, sleep},
 };
 use tokio_util::either::Either;
 
 use crate::{metrics::OpenConnection, tls::Secured};
 
-use super::limiter::{ConnectionEntry, Slot};
+use super::{
+    limiter::{ConnectionEntry, Slot},
+    write_pause::WritePause,
+};
 
 /// Time for the TLS handshake and the HTTP/2 preface. The keepalive finds silence after that.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,16 +39,36 @@ pub(super) struct Connection {
     /// Runs until the preface has arrived.
     greeting_timer: Option<Pin<Box<Sleep>>>,
     received: usize,
-    /// True if other tasks had a turn since the last flush.
-    has_yielded: bool,
+    write_pause: WritePause,
+    /// True if the pause before the next write is over.
+    has_paused: bool,
+    /// Runs while the client does not take what is written.
+    stall_timer: Option<Pin<Box<Sleep>>>,
+    stall_timeout: Duration,
     slot: Slot,
     _open: OpenConnection,
 }
 
 impl Connection {
-    pub(super) fn new(socket: Socket, peer: Option<SocketAddr>, slot: Slot, open: OpenConnection) -> Self {
-        let greeting_timer = Some(Box::pin(sleep(GREETING_TIMEOUT)));
-        Self { socket, peer, greeting_timer, received: 0, has_yielded: false, slot, _open: open }
+    /// `stall_timeout` bounds how long the client may not take what is written.
+    pub(super) fn new(
+        (socket, peer): (Socket, Option<SocketAddr>),
+        slot: Slot,
+        open: OpenConnection,
+        stall_timeout: Duration,
+    ) -> Self {
+        Self {
+            socket,
+            peer,
+            greeting_timer: Some(Box::pin(sleep(GREETING_TIMEOUT))),
+            received: 0,
+            write_pause: WritePause::default(),
+            has_paused: false,
+            stall_timer: None,
+            stall_timeout,
+            slot,
+            _open: open,
+        }
     }
 
     pub(super) fn entry(&self) -> &Arc<ConnectionEntry> {
@@ -78,13 +100,25 @@ impl Connection {
         }
     }
 
-    /// Lets other tasks run once before a write, so that the answers of other calls leave in the same write: under load 0.24
-    /// writes for each query instead of one, an eighth of the processor time.
-    fn poll_yield(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.has_yielded, true) {
-            return Poll::Ready(());
+    /// Lets other tasks run once before a write, so that the answers of other calls leave in the same write.
+    fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.has_paused {
+            ready!(self.write_pause.poll(context));
+            self.has_paused = true;
         }
-        pin!(yield_now()).poll(context)
+        Poll::Ready(())
+    }
+
+    /// Fails a write that has been pending for too long. HTTP/2's keepalive alone would wait for ever to say goodbye.
+    fn or_stalled<T>(&mut self, write: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if write.is_ready() {
+            self.stall_timer = None;
+            return write;
+        }
+        let timeout = self.stall_timeout;
+        let timer = self.stall_timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        ready!(timer.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -109,8 +143,9 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_yield(context));
+        ready!(self.poll_pause(context));
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        let written = self.or_stalled(written, context);
         self.or_timeout(written, context)
     }
 
@@ -119,8 +154,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_yield(context));
+        ready!(self.poll_pause(context));
         let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
+        let written = self.or_stalled(written, context);
         self.or_timeout(written, context)
     }
 
@@ -131,8 +167,9 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.has_yielded = false;
+        self.has_paused = false;
         let flushed = Pin::new(&mut self.socket).poll_flush(context);
+        let flushed = self.or_stalled(flushed, context);
         self.or_timeout(flushed, context)
     }
 

@@ -46,6 +46,7 @@ pub struct Acceptor {
     tls: Option<Arc<Tls>>,
     limiter: Arc<ConnectionLimiter>,
     max_connections: usize,
+    stall_timeout: Duration,
     metrics: Connections,
     warned: Option<Instant>,
     draining: CancellationToken,
@@ -86,7 +87,9 @@ impl Acceptor {
         let max_connections = limits.max_connections.get();
         metrics.set_limit(max_connections);
         let limiter = ConnectionLimiter::new(max_connections, draining.clone());
-        Self { listener, tls, limiter, max_connections, metrics, warned: None, draining }
+        // A client that is alive but takes nothing answers no ping either.
+        let stall_timeout = limits.keepalive_interval + limits.keepalive_timeout;
+        Self { listener, tls, limiter, max_connections, stall_timeout, metrics, warned: None, draining }
     }
 
     /// The next connection, once there is a slot for it; `None` when the server drains.
@@ -98,14 +101,14 @@ impl Acceptor {
     async fn accept(&mut self) -> Connection {
         loop {
             match self.listener.accept(self.tls.as_deref()).await {
-                Ok((socket, peer)) => {
+                Ok(accepted) => {
                     let slot = if let Some(slot) = self.limiter.try_acquire() {
                         slot
                     } else {
                         self.warn_full();
                         self.limiter.clone().acquire().await
                     };
-                    return Connection::new(socket, peer, slot, self.metrics.opened());
+                    return Connection::new(accepted, slot, self.metrics.opened(), self.stall_timeout);
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; trying again shortly");

@@ -4,6 +4,7 @@ mod connection;
 mod limiter;
 mod listener;
 mod server;
+mod write_pause;
 
 pub use limiter::{ConnectionEntry, ConnectionLimiter, OpenCall, Slot};
 pub use listener::{Acceptor, Listener};

@@ -7,10 +7,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::sleep};
 use tokio_util::task::TaskTracker;
 use tower::Service;
 use tracing::debug;
@@ -32,8 +29,6 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Ages are varied by up to a tenth, so that connections made together do not end together.
 const AGE_JITTER: f64 = 0.1;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Serves every connection with the service that `make_service` gives for it, until the acceptor drains. Then new connections
 /// are refused, open ones are told to send no more calls (GOAWAY), and this ends when their calls have.
 ///
@@ -45,7 +40,7 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<tower::BoxError>,
 {
     let calls = TaskTracker::new();
     let server = Arc::new(Http2Server::new(limits, calls.clone()));
@@ -103,7 +98,7 @@ impl Http2Server {
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
         B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<tower::BoxError>,
     {
         let (entry, peer) = (connection.entry().clone(), connection.peer());
         let greeted = tokio::select! {
@@ -121,25 +116,40 @@ impl Http2Server {
         let grace = tokio::select! {
             ended = serving.as_mut() => return log_end(peer, ended),
             () = entry.asked_to_leave() => None,
-            () = wait_for_age(self.max_age) => self.max_age_grace,
+            () = wait_for(self.max_age.map(with_jitter)) => self.max_age_grace,
         };
         if entry.is_leaving() {
             return debug!(peer = show(peer), "connection closed to make room for another");
         }
         serving.as_mut().graceful_shutdown();
-        let Some(grace) = grace else { return log_end(peer, serving.await) };
-        if let Ok(ended) = timeout(grace, serving).await {
-            return log_end(peer, ended);
+        tokio::select! {
+            ended = serving => log_end(peer, ended),
+            () = wait_to_make_room(&entry) => {}
+            () = wait_for(grace) => {
+                debug!(peer = show(peer), "connection closed at the end of server.max_connection_age_grace");
+            }
         }
-        debug!(peer = show(peer), "connection closed at the end of server.max_connection_age_grace");
     }
 }
 
-/// Resolves when a connection is too old; never without a limit.
-async fn wait_for_age(max_age: Option<Duration>) {
-    match max_age {
-        Some(age) => sleep(age.mul_f64(1.0 + AGE_JITTER * (2.0 * fastrand::f64() - 1.0))).await,
+/// Waits for this long; for ever without a limit.
+async fn wait_for(limit: Option<Duration>) {
+    match limit {
+        Some(time) => sleep(time).await,
         None => std::future::pending().await,
+    }
+}
+
+fn with_jitter(age: Duration) -> Duration {
+    age.mul_f64(1.0 + AGE_JITTER * (2.0 * fastrand::f64() - 1.0))
+}
+
+/// Resolves when the connection must make room for another. A drain asks all connections to leave, but closes none that has a
+/// call.
+async fn wait_to_make_room(entry: &ConnectionEntry) {
+    entry.asked_to_leave().await;
+    if !entry.is_leaving() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -19,6 +19,7 @@ mod chaos;
 mod cli;
 mod cli_dead;
 mod confinement;
+mod connections;
 mod drain;
 mod eviction;
 mod examples;

@@ -85,6 +85,9 @@ async fn during_the_pause_health_sends_everyone_away_and_who_comes_is_served() {
     assert!(begun.elapsed() >= Duration::from_secs(2), "the pause was too short: {:?}", begun.elapsed());
     assert_eq!(refused.code(), Code::Unavailable);
     assert_refuses_connections(&server);
+    let cut_off =
+        server.metric(r#"remuda_grpc_requests_total{code="CANCELLED",method="remuda.v1.WorkerPool/Execute"}"#);
+    assert!(cut_off == 0.0, "a call that ended as cancelled was never the server's");
     gate.open();
     assert!(matches!(running.await.unwrap().last(), TestEvent::Complete(_)));
     for watch in &mut watches {

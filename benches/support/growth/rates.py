@@ -2,8 +2,8 @@
 import rig
 
 LOADS = {
-    "queries": ("queries_per_second", ["--concurrency", 64, "--messages", 1, "--size", 200], 0.5),
-    "messages": ("messages_per_second", ["--concurrency", 16, "--messages", 1000, "--size", 200], 0.6),
+    "queries": ("queries_per_second", ["--concurrency", 64, "--messages", 1, "--size", 200], 0.45),
+    "messages": ("messages_per_second", ["--concurrency", 16, "--messages", 1000, "--size", 200], 0.5),
 }
 
 

@@ -57,7 +57,9 @@ where
             return MaybeRefused::refused(status.into_http());
         }
         // A connection whose calls are refused makes room like one without calls.
-        self.layer.connection.mark_active();
+        if !self.layer.connection.mark_active() {
+            return MaybeRefused::refused(errors::connection_leaving().into_http());
+        }
         MaybeRefused::Passed { inner: self.inner.call(request) }
     }
 }

@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
-use tonic::{Status, body::Body};
-use tower::{Layer, Service};
+use tonic::{Code, Status, body::Body};
+use tower::{BoxError, Layer, Service};
 
 use crate::api::errors;
 
@@ -26,8 +26,6 @@ const CLIENT_STREAMING: &str = "/grpc.reflection.";
 const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
 /// A flag and four bytes of length stand before each message.
 const PREFIX_BYTES: usize = 5;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Clone)]
 pub(super) struct RequestDeadlineLayer {
@@ -153,7 +151,11 @@ where
             if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
                 self.on_data(data);
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))));
+            return match frame.transpose().map_err(|error| Status::from_error(error.into())) {
+                // The client has reset the call, which is dropped right after this.
+                Err(status) if status.code() == Code::Cancelled => Poll::Pending,
+                frame => Poll::Ready(frame.transpose()),
+            };
         }
         let timeout = self.timeout;
         ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(context));

@@ -56,9 +56,9 @@ keys! { GENERAL:
         "The most metadata (headers) of one call. Tokens and tracing fit well; it bounds what a \
          call costs before it is looked at.";
     MAX_CONNECTIONS: Server.max_connections = Value("1024"), Restart,
-        "Connections open at once. When there are as many, the oldest one on which no call has been let \
-         through yet makes room for the next; if there is none, that one waits. A client needs one for \
-         all of its calls, so this is many clients. Each takes a file descriptor: raise the limit of open \
+        "Connections open at once. When there are as many, one on which no call has been let through yet \
+         makes room for the next, or the one that has been without a call for longest; if each has a call, \
+         the next one waits. A client needs one for all of its calls, so this is many clients. Each takes a file descriptor: raise the limit of open \
          files along with it.";
     MAX_HTTP_CONNECTIONS: Server.max_http_connections = Value("128"), Restart,
         "Connections open at once on the port of /metrics; the oldest makes room for one more. Monitoring and \
