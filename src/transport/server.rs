@@ -16,9 +16,9 @@ use crate::config::ServerConfig;
 
 use super::{connection::Connection, limiter::ConnectionEntry, listener::Acceptor};
 
-/// Calls that a client may cancel before the server has looked at them; one more closes the connection. A client may cancel
-/// all of its calls at once.
-const MAX_PENDING_RESETS: usize = 1024;
+/// Calls that a client may cancel before the server has looked at them; one more closes the connection. Cancelled later, any
+/// number is fine, so that only floods come near.
+const MAX_PENDING_RESETS: usize = 256;
 /// Calls that may break the rules of HTTP/2 on one connection before it is closed.
 const MAX_LOCAL_RESETS: usize = 1024;
 /// Flow-control window of a request and of a connection: large requests arrive in few steps.
