@@ -29,7 +29,9 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 
-pub(super) type Socket = Either<Secured, UnixStream>;
+type Socket = Either<Secured, UnixStream>;
+/// A socket and, unless it is a Unix one, the address of its client.
+pub(super) type Accepted = (Socket, Option<SocketAddr>);
 
 /// A connection, which keeps its slot until it is dropped.
 #[derive(Debug)]
@@ -51,12 +53,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// `stall_timeout` bounds how long the client may not take what is written.
-    pub(super) fn new(
-        (socket, peer): (Socket, Option<SocketAddr>),
-        slot: Slot,
-        open: OpenConnection,
-        stall_timeout: Duration,
-    ) -> Self {
+    pub(super) fn new((socket, peer): Accepted, slot: Slot, open: OpenConnection, stall_timeout: Duration) -> Self {
         Self {
             socket,
             peer,

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -22,8 +21,8 @@ use crate::{
 };
 
 use super::{
-    connection::{Connection, Socket},
-    limiter::ConnectionLimiter,
+    connection::{Accepted, Connection},
+    limiter::{ConnectionLimiter, Slot},
 };
 
 /// Pause after a failed accept: at the descriptor limit the next one would fail at once.
@@ -49,11 +48,13 @@ pub struct Acceptor {
     stall_timeout: Duration,
     metrics: Connections,
     warned: Option<Instant>,
+    /// Accepted, and without a slot so far.
+    accepted: Option<Accepted>,
     draining: CancellationToken,
 }
 
 impl Listener {
-    async fn accept(&self, tls: Option<&Tls>) -> io::Result<(Socket, Option<SocketAddr>)> {
+    async fn accept(&self, tls: Option<&Tls>) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -89,33 +90,39 @@ impl Acceptor {
         let limiter = ConnectionLimiter::new(max_connections, draining.clone());
         // A client that is alive but takes nothing answers no ping either.
         let stall_timeout = limits.keepalive_interval + limits.keepalive_timeout;
-        Self { listener, tls, limiter, max_connections, stall_timeout, metrics, warned: None, draining }
+        Self { listener, tls, limiter, max_connections, stall_timeout, metrics, warned: None, accepted: None, draining }
     }
 
-    /// The next connection, once there is a slot for it; `None` when the server drains.
+    /// The next connection, once there is a slot for it; `None` when the server drains. Nothing is lost if this is dropped: a
+    /// connection that waits for its slot is kept for the next call.
     pub(super) async fn next(&mut self) -> Option<Connection> {
         let draining = self.draining.clone();
         draining.run_until_cancelled_owned(self.accept()).await
     }
 
     async fn accept(&mut self) -> Connection {
-        loop {
+        let slot = loop {
+            if self.accepted.is_some() {
+                break self.slot().await;
+            }
             match self.listener.accept(self.tls.as_deref()).await {
-                Ok(accepted) => {
-                    let slot = if let Some(slot) = self.limiter.try_acquire() {
-                        slot
-                    } else {
-                        self.warn_full();
-                        self.limiter.clone().acquire().await
-                    };
-                    return Connection::new(accepted, slot, self.metrics.opened(), self.stall_timeout);
-                }
+                Ok(accepted) => self.accepted = Some(accepted),
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; trying again shortly");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
+        };
+        let accepted = self.accepted.take().expect("a slot is taken for one that was accepted");
+        Connection::new(accepted, slot, self.metrics.opened(), self.stall_timeout)
+    }
+
+    async fn slot(&mut self) -> Slot {
+        if let Some(slot) = self.limiter.try_acquire() {
+            return slot;
         }
+        self.warn_full();
+        self.limiter.clone().acquire().await
     }
 
     fn warn_full(&mut self) {

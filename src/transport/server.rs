@@ -45,8 +45,12 @@ where
     let calls = TaskTracker::new();
     let server = Arc::new(Http2Server::new(limits, calls.clone()));
     let mut connections = JoinSet::new();
-    while let Some(connection) = acceptor.next().await {
-        while connections.try_join_next().is_some() {}
+    loop {
+        let connection = tokio::select! {
+            connection = acceptor.next() => connection,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Some(connection) = connection else { break };
         let service = make_service(connection.entry().clone());
         connections.spawn(server.clone().serve(connection, service));
     }

@@ -117,7 +117,29 @@ fn listed(path: &str) -> Option<Need> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+    use tower::service_fn;
+
     use super::*;
+    use crate::transport::ConnectionLimiter;
+
+    #[tokio::test]
+    async fn a_call_marks_its_connection_and_one_that_is_closed_takes_none() {
+        let limiter = ConnectionLimiter::new(1, CancellationToken::new());
+        let slot = limiter.try_acquire().unwrap();
+        let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::empty())));
+        let layer = AuthorizeLayer { tokens: None, connection: slot.entry.clone() };
+        let mut service = layer.layer(answer);
+        let waiting = tokio::spawn(limiter.clone().acquire());
+        slot.entry.asked_to_leave().await;
+        let Ok(response) = service.call(Request::new(())).await;
+        assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::Unavailable);
+        drop(slot);
+        let slot = waiting.await.unwrap();
+        let layer = AuthorizeLayer { tokens: None, connection: slot.entry.clone() };
+        let Ok(response) = layer.layer(answer).call(Request::new(())).await;
+        assert!(Status::from_header_map(response.headers()).is_none() && slot.entry.is_active());
+    }
 
     #[test]
     fn every_method_is_listed_with_what_it_needs() {

@@ -208,7 +208,29 @@ impl MessageEnds {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use http_body_util::{BodyExt, Empty, StreamBody};
+    use tower::service_fn;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_is_not_answered_ends_with_its_clients_deadline() {
+        let never =
+            service_fn(|_: Request<TimedRequestBody<Empty<Bytes>>>| pending::<Result<Response<Body>, Infallible>>());
+        let mut service = RequestDeadlineLayer { request_timeout: Duration::from_mins(1) }.layer(never);
+        let request = Request::builder().uri("/a.B/C").header("grpc-timeout", "10m").body(Empty::new()).unwrap();
+        let Ok(response) = service.call(request).await;
+        assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::DeadlineExceeded);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_does_not_arrive_fails_in_time() {
+        let never = StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let status = TimedRequestBody::new(never, Duration::from_millis(10), false).collect().await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    }
 
     /// After which of these pieces a message has ended.
     fn ends(pieces: &[&[u8]]) -> Vec<bool> {

@@ -92,7 +92,21 @@ impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for Explaine
 
 #[cfg(test)]
 mod tests {
+    use tower::service_fn;
+
     use super::*;
+
+    #[tokio::test]
+    async fn refusals_of_tonic_get_details_and_other_requests_do_not_reach_it() {
+        let tonic = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Status::internal("unreadable").into_http()));
+        let mut service = LimitsLayer.layer(tonic);
+        let request = |content_type: &str| Request::builder().header(CONTENT_TYPE, content_type).body(()).unwrap();
+        let Ok(response) = service.call(request("text/plain")).await;
+        assert_eq!(response.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        let Ok(response) = service.call(request("application/grpc")).await;
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert!(status.code() == tonic::Code::InvalidArgument && !status.details().is_empty(), "{status:?}");
+    }
 
     #[test]
     fn only_content_types_of_grpc_are_let_through() {

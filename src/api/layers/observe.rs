@@ -189,7 +189,33 @@ impl Drop for Call {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use http_body_util::BodyExt;
+    use tokio_util::sync::CancellationToken;
+    use tower::service_fn;
+
     use super::*;
+    use crate::transport::ConnectionLimiter;
+
+    #[tokio::test]
+    async fn a_call_is_counted_by_its_status_or_as_cancelled_if_its_client_leaves() {
+        let metrics = Metrics::new();
+        let methods = Arc::new(Methods::new(&metrics, &["a.B/C".to_owned()]));
+        let slot = ConnectionLimiter::new(1, CancellationToken::new()).try_acquire().unwrap();
+        let layer = ObserveLayer { methods, connection: slot.entry.clone() };
+        let request = || Request::builder().uri("/a.B/C").body(()).unwrap();
+        let never = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
+        drop(layer.layer(never).call(request()));
+        let refuse = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Status::not_found("").into_http()));
+        let Ok(response) = layer.layer(refuse).call(request()).await;
+        response.into_body().collect().await.unwrap();
+        let page = metrics.render();
+        for code in ["CANCELLED", "NOT_FOUND"] {
+            let series = format!("remuda_grpc_requests_total{{code=\"{code}\",method=\"a.B/C\"}} 1");
+            assert!(page.contains(&series), "{series} is missing in:\n{page}");
+        }
+    }
 
     #[test]
     fn every_code_has_its_name_at_its_number() {
