@@ -212,7 +212,7 @@ mod tests {
         response.into_body().collect().await.unwrap();
         let page = metrics.render();
         for code in ["CANCELLED", "NOT_FOUND"] {
-            let series = format!("remuda_grpc_requests_total{{code=\"{code}\",method=\"a.B/C\"}} 1");
+            let series = format!("_grpc_requests_total{{code=\"{code}\",method=\"a.B/C\"}} 1");
             assert!(page.contains(&series), "{series} is missing in:\n{page}");
         }
     }
