@@ -88,7 +88,7 @@ async fn a_query_that_outlasts_the_drain_is_told_and_the_exit_code_says_so() {
         (server.metric(r#"remuda_queries{kind="k",state="streaming"}"#) as u32 == 1).then_some(())
     });
     let waiting = client.submit(query(&json!(1))).await.unwrap();
-    let waiting = tokio::spawn(async move { client.read_all(&waiting).await });
+    let waiting = client.follow(&waiting).await;
     let begun = Instant::now();
     server.signal(Signal::SIGTERM);
     let ended = endless.await.unwrap();
@@ -156,7 +156,7 @@ async fn a_query_that_politely_lets_go_at_the_end_of_the_drain_is_lost_all_the_s
     let mut client = server.client().await;
     let id = client.submit(query(&json!({"steps": [{"message": 1}, "hang"]}))).await.unwrap();
     server.until_busy("k", 1);
-    let reading = tokio::spawn(async move { client.read_all(&id).await });
+    let reading = client.follow(&id).await;
     server.signal(Signal::SIGTERM);
     let events = reading.await.unwrap();
     assert_eq!(events.last(), Some(&TestEvent::Error("the server stopped before the query ended".to_owned())));

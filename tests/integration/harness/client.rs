@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use remuda::api::proto::{
-    self, Event, ExecuteRequest, Query, StreamResultsRequest, SubmitRequest, event::Body, execute_response,
-    pool_admin_client::PoolAdminClient, worker_pool_client::WorkerPoolClient,
+    self, Event, ExecuteRequest, Query, StreamResultsRequest, StreamResultsResponse, SubmitRequest, event::Body,
+    execute_response, pool_admin_client::PoolAdminClient, worker_pool_client::WorkerPoolClient,
 };
 use serde_json::Value;
-use tokio::time::timeout;
-use tonic::{Status, transport::Channel};
+use tokio::{task::JoinHandle, time::timeout};
+use tonic::{Status, Streaming, transport::Channel};
 
 use super::DEADLINE;
 
@@ -126,14 +126,22 @@ impl Client {
 
     /// Reads events from a sequence number on, at most `max` of them.
     pub(crate) async fn read(&mut self, id: &str, from: u64, max: usize) -> Result<Vec<Event>, Status> {
+        let stream = self.open_stream(id, from).await?;
+        read_events(stream, max).await
+    }
+
+    async fn open_stream(&mut self, id: &str, from: u64) -> Result<Streaming<StreamResultsResponse>, Status> {
         let request = StreamResultsRequest { query_id: id.to_owned(), from_sequence: from };
-        let mut stream = within(self.pool.stream_results(request)).await?.into_inner();
-        let mut events = Vec::new();
-        while events.len() < max {
-            let Some(response) = within(stream.message()).await? else { break };
-            events.push(response.event.expect("a response has an event"));
-        }
-        Ok(events)
+        Ok(within(self.pool.stream_results(request)).await?.into_inner())
+    }
+
+    /// Returns once the stream of the query's events is open, and reads it to its end on its own.
+    pub(crate) async fn follow(&mut self, id: &str) -> JoinHandle<Vec<TestEvent>> {
+        let stream = self.open_stream(id, 0).await.expect("the query is known");
+        tokio::spawn(async move {
+            let events = read_events(stream, usize::MAX).await.expect("the stream goes on");
+            events.iter().map(TestEvent::from).collect()
+        })
     }
 
     pub(crate) async fn read_all(&mut self, id: &str) -> Vec<TestEvent> {
@@ -180,6 +188,16 @@ impl Client {
         let response = within(self.pool.health(proto::HealthRequest::default())).await;
         response.expect("health can be asked for").into_inner()
     }
+}
+
+/// At most `max` events of a stream.
+async fn read_events(mut stream: Streaming<StreamResultsResponse>, max: usize) -> Result<Vec<Event>, Status> {
+    let mut events = Vec::new();
+    while events.len() < max {
+        let Some(response) = within(stream.message()).await? else { break };
+        events.push(response.event.expect("a response has an event"));
+    }
+    Ok(events)
 }
 
 /// No call may hang.

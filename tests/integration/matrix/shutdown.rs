@@ -33,7 +33,10 @@ pub(super) async fn all(phase: Phase, policy: Policy) {
     let mut client = server.client().await;
     all_ready(&client, rows.len()).await;
     let ids = start_queries(&mut client, &rows, &signs).await;
-    let readings: Vec<_> = ids.iter().map(|id| Reading::begin(&client, id)).collect();
+    let mut readings = Vec::new();
+    for id in &ids {
+        readings.push(Reading::begin(&mut client, id).await);
+    }
     let workers = client.workers().await;
     // It answers no ping, so that the server cannot know whether it has heard of the drain.
     let unaware = raw::connect(&server.grpc, &[]);
@@ -78,13 +81,13 @@ struct Reading {
 }
 
 impl Reading {
-    fn begin(client: &Client, id: &str) -> Self {
-        let (mut client, id, events) = (client.clone(), id.to_owned(), Arc::<Mutex<Vec<Event>>>::default());
+    async fn begin(client: &mut Client, id: &str) -> Self {
+        let request = StreamResultsRequest { query_id: id.to_owned(), from_sequence: 0 };
+        let mut stream = client.pool.stream_results(request).await.expect("the query is known").into_inner();
+        let events = Arc::<Mutex<Vec<Event>>>::default();
         let task = tokio::spawn({
             let events = events.clone();
             async move {
-                let request = StreamResultsRequest { query_id: id, from_sequence: 0 };
-                let mut stream = client.pool.stream_results(request).await.expect("the query is known").into_inner();
                 while let Some(response) = stream.message().await.expect("the stream goes on") {
                     events.lock().unwrap().push(response.event.expect("a response has an event"));
                 }
