@@ -39,10 +39,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    auth::{Denied, Need, Tokens},
     pool::{Health, Pool},
-    tls::{Inside, Secured, Tls},
-    transport::{ConnectionLimiter, Slot},
+    security::{Denied, Inside, Need, Tls, Tokens},
+    transport::{ConnectionLimiter, Secured, Slot},
 };
 
 /// The text format's own content type.

@@ -3,7 +3,6 @@
 //! ARCHITECTURE.md tells how the parts fit together.
 
 pub mod api;
-pub mod auth;
 pub mod bench;
 pub mod broker;
 pub mod cli;
@@ -19,7 +18,6 @@ pub mod model;
 mod model_check;
 pub mod pool;
 pub mod protocol;
-pub mod secrets;
 pub mod security;
 pub mod server;
 pub mod soon;
@@ -27,7 +25,6 @@ pub mod state;
 mod sync;
 mod system;
 mod thrift;
-pub mod tls;
 pub mod trace;
 pub mod transport;
 pub mod worker;

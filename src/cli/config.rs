@@ -13,8 +13,7 @@ use super::{
 use crate::{
     config::{self, Config, Listen, Overrides, ServerConfig, Source},
     pool::Reloader,
-    secrets,
-    security::Security,
+    security::{self, Security},
 };
 
 /// Taken from the working directory if nothing else is said.
@@ -34,7 +33,7 @@ pub(super) fn reloader(place: ConfigPlace, overrides: Overrides, server: ServerC
     Some(Reloader::new(move || {
         let loaded = Config::load(Source::File(file.clone()), config::environment(), &overrides);
         let loaded = loaded.map_err(|mistakes| mistakes.to_string())?;
-        let kept = secrets::keep(&server, &loaded.kinds, Path::new(OWN_BINARY));
+        let kept = security::check_secret_access(&server, &loaded.kinds, Path::new(OWN_BINARY));
         kept.map(|()| loaded).map_err(|error| error.to_string())
     }))
 }

@@ -17,10 +17,11 @@ use tokio::{
 };
 use tokio_util::either::Either;
 
-use crate::{metrics::OpenConnection, tls::Secured};
+use crate::metrics::OpenConnection;
 
 use super::{
     limiter::{ConnectionEntry, Slot},
+    tls::Secured,
     write_pause::WritePause,
 };
 

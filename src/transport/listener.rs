@@ -17,12 +17,13 @@ use tracing::warn;
 use crate::{
     config::ServerConfig,
     metrics::Connections,
-    tls::{Inside, Secured, Tls},
+    security::{Inside, Tls},
 };
 
 use super::{
     connection::{Accepted, Connection},
     limiter::{ConnectionLimiter, Slot},
+    tls::Secured,
 };
 
 /// Pause after a failed accept: at the descriptor limit the next one would fail at once.

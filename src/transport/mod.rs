@@ -4,8 +4,10 @@ mod connection;
 mod limiter;
 mod listener;
 mod server;
+mod tls;
 mod write_pause;
 
 pub use limiter::{ConnectionEntry, ConnectionLimiter, OpenCall, Slot};
 pub use listener::{Acceptor, Listener};
 pub use server::serve;
+pub use tls::Secured;

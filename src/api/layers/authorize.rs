@@ -13,7 +13,7 @@ use tracing::debug;
 
 use crate::{
     api::errors,
-    auth::{Denied, Need, Tokens},
+    security::{Denied, Need, Tokens},
     transport::ConnectionEntry,
 };
 

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tower::{Service, ServiceBuilder};
 
-use crate::{api::services::Services, auth::Tokens, transport::ConnectionEntry};
+use crate::{api::services::Services, security::Tokens, transport::ConnectionEntry};
 
 pub(super) use deadline::client_deadline;
 pub(super) use observe::Methods;

@@ -44,7 +44,7 @@ pub enum SecretsError {
 
 /// All secrets of a server.
 #[must_use]
-pub fn of(server: &ServerConfig) -> Vec<Secret> {
+pub(super) fn all(server: &ServerConfig) -> Vec<Secret> {
     let key = server.tls.as_ref().map(|tls| Secret { key: "server.tls_key", path: tls.key.clone() });
     let tokens = server.tokens.as_ref().map(|path| Secret { key: "server.tokens", path: path.clone() });
     key.into_iter().chain(tokens).collect()
@@ -52,8 +52,8 @@ pub fn of(server: &ServerConfig) -> Vec<Secret> {
 
 /// Refuses kinds whose workers could read or replace the server's secrets, unless it is said that they may. `launcher` is
 /// our own binary.
-pub fn keep(server: &ServerConfig, kinds: &[KindConfig], launcher: &Path) -> Result<(), SecretsError> {
-    let secrets = of(server);
+pub fn check_secret_access(server: &ServerConfig, kinds: &[KindConfig], launcher: &Path) -> Result<(), SecretsError> {
+    let secrets = all(server);
     if server.workers_may_read_secrets || secrets.is_empty() {
         return Ok(());
     }
@@ -83,13 +83,14 @@ fn names(secrets: &[Secret]) -> io::Result<Vec<(&Secret, PathBuf)>> {
     Ok(names)
 }
 
-/// The permissions of a secret, if they let others read or write it. The server's own group is no other.
-#[must_use]
-pub fn loose_mode(secret: &Secret) -> Option<u32> {
-    let metadata = fs::metadata(&secret.path).ok()?;
-    let own_group = metadata.gid() == getegid().as_raw();
-    let others = if own_group { 0o007 } else { 0o077 };
-    (metadata.mode() & others != 0).then_some(metadata.mode() & 0o777)
+impl Secret {
+    /// The permissions of the file, if they let others read or write it. The server's own group is no other.
+    pub(super) fn loose_mode(&self) -> Option<u32> {
+        let metadata = fs::metadata(&self.path).ok()?;
+        let own_group = metadata.gid() == getegid().as_raw();
+        let others = if own_group { 0o007 } else { 0o077 };
+        (metadata.mode() & others != 0).then_some(metadata.mode() & 0o777)
+    }
 }
 
 fn list(leaks: &[Leak]) -> String {

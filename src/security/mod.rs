@@ -1,17 +1,22 @@
 //! What protects the server's two doors: TLS and tokens, loaded together, renewed while it runs.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::{
-    auth::{TokenFileError, Tokens},
-    config::{Config, Listen, ServerConfig},
-    secrets::{self, Secret, SecretsError},
-    tls::{Tls, TlsError},
-};
+use crate::config::{Config, ServerConfig};
+
+mod exposure;
+mod secrets;
+mod tls;
+mod tokens;
+
+pub use exposure::{Exposed, Risk};
+pub use secrets::{Leak, Secret, SecretsError, check_secret_access};
+pub use tls::{Inside, Tls, TlsError};
+pub use tokens::{Denied, Need, Role, TokenFileError, Tokens};
 
 /// How often the files are looked at for a change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -22,28 +27,10 @@ pub enum SecurityError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
-    #[error(
-        "{key} = \"{address}\" can be reached from other machines, and nothing protects it: set server.tls_cert and \
-         server.tls_key, or server.tokens, or bind it to 127.0.0.1; if the network itself is safe, set \
-         server.allow_insecure = true"
-    )]
-    Exposed { key: &'static str, address: SocketAddr },
+    #[error(transparent)]
+    Exposed(#[from] Exposed),
     #[error(transparent)]
     Secrets(#[from] SecretsError),
-}
-
-/// What the operator may have meant, and should know of.
-#[derive(Debug, Error)]
-pub enum Risk {
-    #[error(
-        "{key} = \"{address}\" is open to other machines without TLS or tokens (server.allow_insecure): whoever reaches it is let \
-         in; to protect it, set server.tls_cert and server.tls_key, or server.tokens"
-    )]
-    Open { key: &'static str, address: SocketAddr },
-    #[error("{key} = \"{address}\" is open to other machines without TLS: tokens can be read on the way; set {remedy}")]
-    Overheard { key: &'static str, address: SocketAddr, remedy: &'static str },
-    #[error("{} can be read or written by others (its mode is {mode:03o}); chmod 600 ({})", .secret.path.display(), .secret.key)]
-    Loose { secret: Secret, mode: u32 },
 }
 
 /// Cheap to clone.
@@ -58,9 +45,9 @@ impl Security {
     /// nonetheless. `launcher` is our own binary.
     pub fn load(config: &Config, launcher: &Path) -> Result<(Self, Vec<Risk>), SecurityError> {
         let (security, mut risks) = Self::open(&config.server)?;
-        secrets::keep(&config.server, &config.kinds, launcher)?;
-        for secret in secrets::of(&config.server) {
-            risks.extend(secrets::loose_mode(&secret).map(|mode| Risk::Loose { secret, mode }));
+        check_secret_access(&config.server, &config.kinds, launcher)?;
+        for secret in secrets::all(&config.server) {
+            risks.extend(secret.loose_mode().map(|mode| Risk::Loose { secret, mode }));
         }
         Ok((security, risks))
     }
@@ -68,23 +55,7 @@ impl Security {
     fn open(config: &ServerConfig) -> Result<(Self, Vec<Risk>), SecurityError> {
         let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let tokens = config.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
-        let listen = match &config.listen {
-            Listen::Tcp(address) => Some(("server.listen", *address, tls.is_some())),
-            Listen::Unix(_) => None,
-        };
-        let http = config.http.map(|address| ("server.http", address, tls.is_some() && config.http_tls));
-        let mut risks = Vec::new();
-        for (key, address, encrypted) in listen.into_iter().chain(http) {
-            if encrypted || address.ip().is_loopback() {
-                continue;
-            }
-            risks.push(match &tokens {
-                None if !config.allow_insecure => return Err(SecurityError::Exposed { key, address }),
-                None => Risk::Open { key, address },
-                Some(_) if tls.is_some() => Risk::Overheard { key, address, remedy: "server.http_tls = true" },
-                Some(_) => Risk::Overheard { key, address, remedy: "server.tls_cert and server.tls_key" },
-            });
-        }
+        let risks = exposure::check(config)?;
         Ok((Self { tls, tokens }, risks))
     }
 
