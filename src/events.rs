@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::{self, Receiver, Sender, error::RecvError};
 
 use crate::{
-    model::{Certificate, QueryId, WorkerId},
+    model::{DeathCertificate, QueryId, WorkerId},
     state::WorkerState,
 };
 
@@ -89,7 +89,7 @@ pub enum What {
         key: Option<Arc<str>>,
     },
     WorkerEnded {
-        certificate: Arc<Certificate>,
+        certificate: Arc<DeathCertificate>,
     },
     /// It was decided how many workers a kind shall have.
     Scaled {

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::{
     broker::{CancelFound, DeadLetter, FailedAttempt, QueryInfo},
     config::{Change, Effect},
-    model::{Certificate, DeathCause, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung},
+    model::{
+        DeathCause, DeathCertificate, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying,
+        StopStage,
+    },
     pool::{Accepted, Health, KindHealth, Reload, Scaled},
     state::{QueryState, Transition, WorkerState},
     worker::{Sample, Snapshot},
@@ -33,8 +36,8 @@ fn body(body: EventBody) -> proto::event::Body {
             Body::Complete(proto::CompleteEvent { result: result.as_str().to_owned() })
         }
         EventBody::Ended(Outcome::Error(failure)) => Body::Error(self::failure(*failure)),
-        EventBody::Ended(Outcome::Cancelled { reason, rung }) => {
-            Body::Cancelled(proto::CancelledEvent { reason: reason.into(), rung: self::rung(rung).into() })
+        EventBody::Ended(Outcome::Cancelled { reason, stage }) => {
+            Body::Cancelled(proto::CancelledEvent { reason: reason.into(), stage: self::stage(stage).into() })
         }
         EventBody::Ended(Outcome::Rejected { reason, message }) => {
             Body::Rejected(proto::RejectedEvent { reason: reject_reason(reason).into(), message: message.into() })
@@ -70,7 +73,7 @@ fn failure(failure: Failure) -> proto::ErrorEvent {
     }
 }
 
-pub(super) fn certificate(certificate: &Certificate) -> proto::DeathCertificate {
+pub(super) fn certificate(certificate: &DeathCertificate) -> proto::DeathCertificate {
     proto::DeathCertificate {
         worker_id: certificate.worker.0,
         kind: certificate.kind.to_string(),
@@ -273,12 +276,12 @@ pub(super) fn worker_state(state: WorkerState) -> proto::WorkerState {
     }
 }
 
-fn rung(rung: Rung) -> proto::Rung {
-    match rung {
-        Rung::Queued => proto::Rung::Queued,
-        Rung::CancelFrame => proto::Rung::CancelFrame,
-        Rung::Sigterm => proto::Rung::Sigterm,
-        Rung::Sigkill => proto::Rung::Sigkill,
+fn stage(stage: StopStage) -> proto::StopStage {
+    match stage {
+        StopStage::Queued => proto::StopStage::Queued,
+        StopStage::CancelFrame => proto::StopStage::CancelFrame,
+        StopStage::Sigterm => proto::StopStage::Sigterm,
+        StopStage::Sigkill => proto::StopStage::Sigkill,
     }
 }
 

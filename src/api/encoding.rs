@@ -224,7 +224,7 @@ mod tests {
     use crate::{
         api::proto::{ExecuteResponse, StreamResultsResponse, execute_response},
         broker::Submitted,
-        model::{Failure, FailureReason, QueryId, RejectReason, Retrying, Rung},
+        model::{Failure, FailureReason, QueryId, RejectReason, Retrying, StopStage},
         protocol::{Gathered, Gathering, JsonText},
         state::QueryState,
     };
@@ -242,7 +242,7 @@ mod tests {
             1 => "[a-z]{0,9}".prop_map(|id| EventBody::Session { session_id: id.into() }),
             1 => (0..9_u64).prop_map(|first| EventBody::Gap { first, last: first + 3 }),
             1 => Just(EventBody::Ended(Outcome::Error(Box::new(failure())))),
-            1 => Just(EventBody::Ended(Outcome::Cancelled { reason: "why".into(), rung: Rung::Sigterm })),
+            1 => Just(EventBody::Ended(Outcome::Cancelled { reason: "why".into(), stage: StopStage::Sigterm })),
             1 => Just(EventBody::Ended(Outcome::Rejected { reason: RejectReason::Busy, message: "no".into() })),
             1 => Just(EventBody::Retrying(Box::new(Retrying {
                 failed_attempt: 1,

@@ -7,7 +7,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use crate::{
     broker::{DeadLetterError, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable},
-    model::{Certificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
+    model::{DeathCertificate, Failure, FailureReason, Outcome, RejectReason, WorkerId},
     pool::{AdminError, RequestError, RequeueError, Unroutable},
 };
 
@@ -237,10 +237,10 @@ pub(super) fn ending(outcome: &Outcome) -> Option<Status> {
     Some(match outcome {
         Outcome::Complete { .. } => return None,
         Outcome::Error(failure) => failed(failure),
-        Outcome::Cancelled { reason, rung } => {
+        Outcome::Cancelled { reason, stage } => {
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             let message = format!("the query was cancelled{why}");
-            status(Code::Cancelled, &message, info("CANCELLED", [("rung", rung.to_string())]))
+            status(Code::Cancelled, &message, info("CANCELLED", [("stage", stage.to_string())]))
         }
         Outcome::Rejected { reason, message } => match reason {
             RejectReason::Deadline => status(Code::DeadlineExceeded, message, info("QUEUE_DEADLINE", [])),
@@ -271,7 +271,7 @@ fn failed(failure: &Failure) -> Status {
 }
 
 /// The parts of a certificate that a program can act on.
-fn certificate_facts(certificate: &Certificate) -> Vec<(&'static str, String)> {
+fn certificate_facts(certificate: &DeathCertificate) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("worker_id", certificate.worker.to_string()),
         ("kind", certificate.kind.to_string()),

@@ -175,7 +175,7 @@ enum LineBody<'a> {
     Error(json::Error<'a>),
     Cancelled {
         reason: &'a str,
-        rung: String,
+        stage: String,
     },
     Rejected {
         reason: String,
@@ -209,7 +209,7 @@ impl<'a> From<&'a Body> for LineBody<'a> {
             },
             Body::Complete(complete) => Self::Complete { result: Raw::new(&complete.result) },
             Body::Error(error) => Self::Error(json::Error::from(error)),
-            Body::Cancelled(end) => Self::Cancelled { reason: &end.reason, rung: words::rung(end.rung) },
+            Body::Cancelled(end) => Self::Cancelled { reason: &end.reason, stage: words::stage(end.stage) },
             Body::Rejected(end) => Self::Rejected { reason: words::reject_reason(end.reason), message: &end.message },
             Body::Gap(gap) => Self::Gap { first: gap.first, last: gap.last },
         }

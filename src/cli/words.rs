@@ -7,7 +7,7 @@ use prost_types::Timestamp;
 
 use super::output::{BAD, BUSY, GOOD};
 use crate::api::proto::{
-    CancelFound, CircuitState, ConfigEffect, DeathCause, ErrorReason, QueryState, RejectReason, Rung, WorkerState,
+    CancelFound, CircuitState, ConfigEffect, DeathCause, ErrorReason, QueryState, RejectReason, StopStage, WorkerState,
 };
 
 /// A later server may know what this command does not.
@@ -27,7 +27,7 @@ names! {
     query_state: QueryState, "QUERY_STATE_";
     worker_state: WorkerState, "WORKER_STATE_";
     death_cause: DeathCause, "DEATH_CAUSE_";
-    rung: Rung, "RUNG_";
+    stage: StopStage, "STOP_STAGE_";
     error_reason: ErrorReason, "ERROR_REASON_";
     reject_reason: RejectReason, "REJECT_REASON_";
     cancel_found: CancelFound, "CANCEL_FOUND_";

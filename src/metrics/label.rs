@@ -2,7 +2,7 @@
 
 use crate::{
     config::Eviction,
-    model::{DeathCause, FailureReason, RejectReason, Rung as LadderRung},
+    model::{DeathCause, FailureReason, RejectReason, StopStage},
     state::{QueryState, State, WorkerState},
 };
 
@@ -26,7 +26,7 @@ pub(super) enum Label {
     Failure,
     Retried,
     Refused,
-    Rung,
+    Stage,
     Method,
     Code,
 }
@@ -63,7 +63,7 @@ impl Label {
             Self::Type => &["type"],
             Self::Outcome => &["outcome"],
             Self::Failure | Self::Retried | Self::Refused => &["reason"],
-            Self::Rung => &["rung"],
+            Self::Stage => &["stage"],
             Self::Method => &["method"],
             Self::Code => &["code"],
         }
@@ -90,7 +90,7 @@ impl Label {
             Self::Failure => failures(),
             Self::Retried => RETRIED.iter().map(|reason| reason.name()).collect(),
             Self::Refused => Refusal::ALL.iter().map(|refusal| refusal.name()).collect(),
-            Self::Rung => LadderRung::ALL.iter().map(|rung| rung.name()).collect(),
+            Self::Stage => StopStage::ALL.iter().map(|stage| stage.name()).collect(),
             Self::Code => CODES.to_vec(),
         };
         Values::Fixed(words.into_iter().map(|word| vec![word]).collect())

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::{Mutex, RwLock};
 use prometheus::{Gauge, Histogram, IntCounter};
 
-use crate::model::{FailureReason, Outcome, RejectReason, Rung};
+use crate::model::{FailureReason, Outcome, RejectReason, StopStage};
 
 use super::{
     family::Families,
@@ -36,7 +36,7 @@ pub struct KindQueryMetrics {
     became_dead: IntCounter,
     stalls: IntCounter,
     dropped: IntCounter,
-    cancel_seconds: [Histogram; Rung::ALL.len()],
+    cancel_seconds: [Histogram; StopStage::ALL.len()],
 }
 
 /// How queries of one type ended.
@@ -92,7 +92,7 @@ impl KindQueryMetrics {
             became_dead: families.counter(Id::DeadLettersTotal, &[kind]),
             stalls: families.counter(Id::ReaderStalls, &[kind]),
             dropped: families.counter(Id::EventsDropped, &[kind]),
-            cancel_seconds: Rung::ALL.map(|rung| families.histogram(Id::Cancel, &[kind, rung.name()])),
+            cancel_seconds: StopStage::ALL.map(|stage| families.histogram(Id::Cancel, &[kind, stage.name()])),
         }
     }
 
@@ -114,7 +114,7 @@ impl KindQueryMetrics {
             Outcome::Complete { .. } => {}
             Outcome::Error(failure) => self.failures[failure.reason as usize].inc(),
             Outcome::Rejected { reason, .. } => self.rejections[*reason as usize].inc(),
-            Outcome::Cancelled { rung, .. } => self.cancel_seconds[*rung as usize].observe(cancelling.as_secs_f64()),
+            Outcome::Cancelled { stage, .. } => self.cancel_seconds[*stage as usize].observe(cancelling.as_secs_f64()),
         }
         let Some(query_type) = query_type else { return self.without_type.count(outcome) };
         self.results.read().get(query_type).unwrap_or(&self.of_other_type).count(outcome);

@@ -1,7 +1,7 @@
 //! The table of every metric: its name, its shape, its unit, what it tells and how it is labelled. Series, docs and tests come from it.
 
 use super::label::Label::{
-    self, Cause, Code, Direction, Failure, Kind, Limit, Method, Move, Outcome, QueryIs, Refused, Retried, Rung,
+    self, Cause, Code, Direction, Failure, Kind, Limit, Method, Move, Outcome, QueryIs, Refused, Retried, Stage,
     Strategy, Type, Version, WorkerIs,
 };
 
@@ -148,7 +148,7 @@ metrics! {
         "Times that a worker had to wait for slow readers of its results.";
     EventsDropped: Counter Count "remuda_events_dropped_total" [Kind]
         "Events dropped from full logs; their readers saw a gap if they had not read them.";
-    Cancel: Histogram Seconds "remuda_cancel_seconds" [Kind, Rung]
+    Cancel: Histogram Seconds "remuda_cancel_seconds" [Kind, Stage]
         "Time from an accepted cancel until the query's end, by what it took.";
 
     GrpcRequests: Counter Count "remuda_grpc_requests_total" [Method, Code]

@@ -196,7 +196,7 @@ const LAST_WORDS: usize = 300;
 
 /// Who ended, how, why, and with which last words.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Certificate {
+pub struct DeathCertificate {
     pub worker: WorkerId,
     pub kind: Arc<str>,
     pub pid: Option<u32>,
@@ -212,7 +212,7 @@ pub struct Certificate {
     pub at: SystemTime,
 }
 
-impl Certificate {
+impl DeathCertificate {
     /// The whole story in a sentence that a person can act on.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -264,8 +264,8 @@ impl Certificate {
 mod tests {
     use super::*;
 
-    fn certificate() -> Certificate {
-        Certificate {
+    fn certificate() -> DeathCertificate {
+        DeathCertificate {
             worker: WorkerId(7),
             kind: "embed".into(),
             pid: Some(4242),
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn long_last_words_are_cut_at_the_front() {
-        let talkative = Certificate { stderr_tail: format!("{}the end", "ä".repeat(1_000)), ..certificate() };
+        let talkative = DeathCertificate { stderr_tail: format!("{}the end", "ä".repeat(1_000)), ..certificate() };
         let summary = talkative.summary();
         assert!(summary.ends_with("äthe end"), "{summary}");
         assert!(summary.contains("its last words: …ä"), "{summary}");
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn an_intended_end_says_so() {
-        let stopped = Certificate {
+        let stopped = DeathCertificate {
             cause: DeathCause::Shutdown,
             exit: Exit::Code(0),
             peak_rss: None,

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{protocol::JsonText, state::QueryState};
 
-use super::Certificate;
+use super::DeathCertificate;
 
 /// One entry of a query's log.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub enum EventBody {
 pub enum Outcome {
     Complete { result: JsonText },
     Error(Box<Failure>),
-    Cancelled { reason: Box<str>, rung: Rung },
+    Cancelled { reason: Box<str>, stage: StopStage },
     Rejected { reason: RejectReason, message: Box<str> },
 }
 
@@ -65,7 +65,7 @@ pub struct Failure {
     pub code: Option<Box<str>>,
     pub retryable: bool,
     pub details: Option<JsonText>,
-    pub certificate: Option<Arc<Certificate>>,
+    pub certificate: Option<Arc<DeathCertificate>>,
     /// Which attempt of how many failed, where attempts are counted.
     pub attempt: Option<(u32, u32)>,
 }
@@ -93,9 +93,9 @@ pub enum RejectReason {
     Shed,
 }
 
-/// The rung of the stop ladder that made a worker let go of its query.
+/// The stage of the stop ladder that made a worker let go of its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum StopStage {
     /// No worker had it.
     Queued,
     CancelFrame,
@@ -151,7 +151,7 @@ impl Failure {
     }
 
     #[must_use]
-    pub fn with_certificate(mut self, certificate: Arc<Certificate>) -> Self {
+    pub fn with_certificate(mut self, certificate: Arc<DeathCertificate>) -> Self {
         self.certificate = Some(certificate);
         self
     }
@@ -193,7 +193,7 @@ impl Failure {
     }
 }
 
-impl Rung {
+impl StopStage {
     /// In the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Queued, Self::CancelFrame, Self::Sigterm, Self::Sigkill];
 
@@ -219,7 +219,7 @@ impl Rung {
     }
 }
 
-impl fmt::Display for Rung {
+impl fmt::Display for StopStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

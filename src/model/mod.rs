@@ -8,7 +8,7 @@ mod ids;
 mod query;
 
 pub use batch::{EventBatch, EventSlice, MessageBatch};
-pub use certificate::{Certificate, DeathCause, Exit};
-pub use event::{Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, Rung};
+pub use certificate::{DeathCause, DeathCertificate, Exit};
+pub use event::{Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, StopStage};
 pub use ids::{BadQueryId, QueryId, WorkerId};
 pub use query::{QuerySpec, Terms};

@@ -9,7 +9,7 @@ use tracing::{error, info};
 
 use crate::{
     events::{CircuitState, What},
-    model::Certificate,
+    model::DeathCertificate,
 };
 
 use super::kinds::Kind;
@@ -22,7 +22,7 @@ pub(super) struct Trouble {
     last_failed_start: Option<Instant>,
     /// No worker is started before this.
     pub not_before: Option<Instant>,
-    pub last_failure: Option<Arc<Certificate>>,
+    pub last_failure: Option<Arc<DeathCertificate>>,
     /// A worker came up after failures and has yet to prove its use.
     half_open: bool,
 }
@@ -36,7 +36,7 @@ impl Trouble {
 
 impl Kind {
     /// Records a worker's end and how long to wait before the next start.
-    pub(super) fn ended(&self, certificate: &Arc<Certificate>, now: Instant) {
+    pub(super) fn ended(&self, certificate: &Arc<DeathCertificate>, now: Instant) {
         let mut trouble = self.trouble.lock();
         if certificate.cause.is_failure() {
             trouble.last_failure = Some(certificate.clone());

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     config::KindConfig,
-    model::Certificate,
+    model::DeathCertificate,
     state::{Occupancy, PoolLifecycle, State, WorkerState},
     worker::PoolWorker,
 };
@@ -37,7 +37,7 @@ pub struct KindHealth {
     /// States with at least one worker.
     pub workers: Vec<(WorkerState, usize)>,
     pub waiting: usize,
-    pub last_failure: Option<Arc<Certificate>>,
+    pub last_failure: Option<Arc<DeathCertificate>>,
 }
 
 impl Pool {

@@ -45,7 +45,7 @@ use crate::{
     config::{Config, KindConfig},
     events::Events,
     metrics::{Metrics, Refusal},
-    model::{Certificate, WorkerId},
+    model::{DeathCertificate, WorkerId},
     state::{Machine, Occupancy, PoolLifecycle, Transition, WorkerState},
     worker::{PoolWorker, Sample, Snapshot, SocketDir, Spawner},
 };
@@ -109,11 +109,11 @@ pub struct Portrait {
     pub history: Vec<Transition<WorkerState>>,
     pub samples: Vec<Sample>,
     /// How it ended, if it has.
-    pub certificate: Option<Arc<Certificate>>,
+    pub certificate: Option<Arc<DeathCertificate>>,
 }
 
 impl Portrait {
-    fn of(worker: &PoolWorker, certificate: Option<Arc<Certificate>>) -> Self {
+    fn of(worker: &PoolWorker, certificate: Option<Arc<DeathCertificate>>) -> Self {
         Self { worker: worker.snapshot(), history: worker.history(), samples: worker.samples(), certificate }
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     broker::{Ending, Tries},
     config::{Recovery, RetryConfig},
-    model::{Certificate, Failure, FailureReason, Outcome, Retrying},
+    model::{DeathCertificate, Failure, FailureReason, Outcome, Retrying},
     worker::Conclusion,
 };
 
@@ -25,13 +25,15 @@ pub(super) fn decide(conclusion: Conclusion, tries: Tries, rules: Rules<'_>) -> 
     Some(match conclusion {
         Conclusion::Complete { result } => Ending::plain(Outcome::Complete { result }),
         Conclusion::Reported(failure) => reported(*failure, tries, rules),
-        Conclusion::Cancelled { reason, rung } => Ending::plain(Outcome::Cancelled { reason: (*reason).into(), rung }),
-        Conclusion::TimedOut { limit, rung, certificate } => {
+        Conclusion::Cancelled { reason, stage } => {
+            Ending::plain(Outcome::Cancelled { reason: (*reason).into(), stage })
+        }
+        Conclusion::TimedOut { limit, stage, certificate } => {
             let limit = Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX));
             let message = format!(
                 "the query ran longer than its timeout of {}; the worker let go {}",
                 humantime::format_duration(limit),
-                rung.words()
+                stage.words()
             );
             dead(Failure { certificate, ..Failure::new(FailureReason::TimedOut, message) })
         }
@@ -78,7 +80,7 @@ fn backoff(retry: &RetryConfig, failures: u32) -> Duration {
 }
 
 /// The worker died under the query. Nobody knows how much of it was carried out.
-fn died(certificate: &Arc<Certificate>, tries: Tries, rules: Rules<'_>) -> Ending {
+fn died(certificate: &Arc<DeathCertificate>, tries: Tries, rules: Rules<'_>) -> Ending {
     if !certificate.cause.is_failure() {
         let failure = Failure::new(FailureReason::Shutdown, CUT_SHORT).with_certificate(certificate.clone());
         return failed(failure);
@@ -106,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{DeathCause, Exit, Rung, WorkerId},
+        model::{DeathCause, Exit, StopStage, WorkerId},
         protocol::JsonText,
     };
 
@@ -122,7 +124,7 @@ mod tests {
     }
 
     fn death(cause: DeathCause) -> Conclusion {
-        Conclusion::Died(Arc::new(Certificate {
+        Conclusion::Died(Arc::new(DeathCertificate {
             worker: WorkerId(7),
             kind: "embed".into(),
             pid: Some(1),
@@ -215,8 +217,11 @@ mod tests {
 
     #[test]
     fn a_timeout_is_a_dead_letter_and_a_result_is_a_result() {
-        let late =
-            Conclusion::TimedOut { limit: Duration::from_micros(1_500_900), rung: Rung::Sigkill, certificate: None };
+        let late = Conclusion::TimedOut {
+            limit: Duration::from_micros(1_500_900),
+            stage: StopStage::Sigkill,
+            certificate: None,
+        };
         let (message, dead_letter) = error(decide(late, tries(0, 0), rules(Recovery::Retry { attempts: 5 })));
         let text = "the query ran longer than its timeout of 1s 500ms; the worker let go on SIGKILL";
         assert_eq!((message.as_str(), dead_letter), (text, true));

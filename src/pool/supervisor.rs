@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     events::What,
-    model::{Certificate, DeathCause, Exit, RejectReason, WorkerId},
+    model::{DeathCause, DeathCertificate, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
     worker::{self, Birth, Host, PoolWorker, SocketDir, Spawner, Surroundings},
 };
@@ -39,7 +39,7 @@ pub struct Supervisor {
     pub(super) inner: Arc<Inner>,
     spawner: Spawner,
     sockets: Arc<SocketDir>,
-    pub(super) drivers: JoinSet<Arc<Certificate>>,
+    pub(super) drivers: JoinSet<Arc<DeathCertificate>>,
     ids: HashMap<Id, Charge>,
     /// Which worker each new one is to replace.
     pub(super) replaces: HashMap<WorkerId, WorkerId>,
@@ -71,7 +71,7 @@ pub struct StopSignals {
 }
 
 pub(super) enum Event {
-    Ended(Result<(Id, Arc<Certificate>), JoinError>),
+    Ended(Result<(Id, Arc<DeathCertificate>), JoinError>),
     Nudge,
     /// Queries wait that nobody brought to a worker.
     Arrival,
@@ -163,7 +163,7 @@ impl Supervisor {
     }
 
     /// The one place where a worker leaves the registry.
-    fn bury(&mut self, ended: Result<(Id, Arc<Certificate>), JoinError>) {
+    fn bury(&mut self, ended: Result<(Id, Arc<DeathCertificate>), JoinError>) {
         let (task, certificate) = match ended {
             Ok((task, certificate)) => (task, Some(certificate)),
             Err(panic) => {
@@ -244,9 +244,9 @@ impl Supervisor {
 }
 
 /// The certificate of a worker whose task failed: its process was killed when the task was dropped.
-fn lost_track(worker: &PoolWorker) -> Certificate {
+fn lost_track(worker: &PoolWorker) -> DeathCertificate {
     let snapshot = worker.snapshot();
-    Certificate {
+    DeathCertificate {
         worker: worker.id,
         kind: worker.kind.name.clone(),
         pid: snapshot.pid,

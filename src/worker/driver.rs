@@ -6,7 +6,7 @@ use tracing::{Instrument, Span, info, warn};
 
 use crate::{
     config::Transport,
-    model::{Certificate, DeathCause, Exit, Rung},
+    model::{DeathCause, DeathCertificate, Exit, StopStage},
     state::{ConnectionState, WorkerState},
 };
 
@@ -48,7 +48,7 @@ pub(super) struct Driver {
 }
 
 /// Lives a worker's whole life and returns its death certificate.
-pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<Certificate> {
+pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<DeathCertificate> {
     let started = Instant::now();
     let mut driver = Driver::new(worker, host, surroundings);
     let started_up = driver.start().await;
@@ -93,10 +93,10 @@ impl Driver {
     }
 
     /// The one way out, for every way a worker can end.
-    pub(super) async fn finish(mut self, end: End, started: Instant) -> Arc<Certificate> {
+    pub(super) async fn finish(mut self, end: End, started: Instant) -> Arc<DeathCertificate> {
         self.leave_service(end.cause);
         self.measure();
-        let (exit, rung) = self.stop_process(end.farewell).await;
+        let (exit, stage) = self.stop_process(end.farewell).await;
         self.connection = None;
         let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
         let stderr = std::mem::take(&mut self.drains).finish().await;
@@ -106,7 +106,7 @@ impl Driver {
             // A last word that waited for slow readers was said before the end, and counts.
             let conclusion = match running.verdict {
                 Some(verdict) => Running::conclusion(running.letting_go, verdict),
-                None => conclude_by_end(running.letting_go.as_ref(), &certificate, rung),
+                None => conclude_by_end(running.letting_go.as_ref(), &certificate, stage),
             };
             let worker = self.worker.clone();
             let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
@@ -157,10 +157,10 @@ impl Driver {
         if killed && kills_since.is_some_and(|kills| kills > 0) { DeathCause::OomKernel } else { cause }
     }
 
-    fn certify(&self, end: End, exit: Exit, stderr: &str, started: Instant) -> Certificate {
+    fn certify(&self, end: End, exit: Exit, stderr: &str, started: Instant) -> DeathCertificate {
         let snapshot = self.worker.snapshot();
         let program = self.worker.kind.command.first().map_or("", String::as_str);
-        Certificate {
+        DeathCertificate {
             worker: self.worker.id,
             kind: self.worker.kind.name.clone(),
             pid: snapshot.pid,
@@ -178,11 +178,15 @@ impl Driver {
 }
 
 /// What a worker's end means for the query it was running.
-fn conclude_by_end(letting_go: Option<&LettingGo>, certificate: &Arc<Certificate>, rung: Rung) -> Conclusion {
+fn conclude_by_end(
+    letting_go: Option<&LettingGo>,
+    certificate: &Arc<DeathCertificate>,
+    stage: StopStage,
+) -> Conclusion {
     match letting_go.map(|letting_go| &letting_go.why) {
-        Some(Why::Cancel(reason)) => Conclusion::Cancelled { reason: reason.clone(), rung },
+        Some(Why::Cancel(reason)) => Conclusion::Cancelled { reason: reason.clone(), stage },
         Some(Why::Timeout(limit)) => {
-            Conclusion::TimedOut { limit: *limit, rung, certificate: Some(certificate.clone()) }
+            Conclusion::TimedOut { limit: *limit, stage, certificate: Some(certificate.clone()) }
         }
         Some(Why::Overflow) => Conclusion::Overflowed,
         Some(Why::Lost) => Conclusion::LeaseLost,
@@ -190,7 +194,7 @@ fn conclude_by_end(letting_go: Option<&LettingGo>, certificate: &Arc<Certificate
     }
 }
 
-fn log_end(certificate: &Certificate) {
+fn log_end(certificate: &DeathCertificate) {
     let (worker, kind, cause) = (certificate.worker.0, &certificate.kind, certificate.cause.name());
     if certificate.cause.is_failure() {
         warn!(worker, %kind, cause, pid = certificate.pid, "{}", certificate.summary());

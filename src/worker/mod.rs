@@ -36,7 +36,7 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use crate::{
     broker::{Lease, Output},
-    model::{Certificate, Failure, Rung},
+    model::{DeathCertificate, Failure, StopStage},
     protocol::JsonText,
     soon::Soon,
 };
@@ -81,16 +81,16 @@ pub enum Conclusion {
     /// Someone asked for the query to end.
     Cancelled {
         reason: Arc<str>,
-        rung: Rung,
+        stage: StopStage,
     },
     /// It ran past its time.
     TimedOut {
         limit: Duration,
-        rung: Rung,
-        certificate: Option<Arc<Certificate>>,
+        stage: StopStage,
+        certificate: Option<Arc<DeathCertificate>>,
     },
     /// The worker ended under it, by itself or because the server stops.
-    Died(Arc<Certificate>),
+    Died(Arc<DeathCertificate>),
     /// Its readers did not keep up with it.
     Overflowed,
     /// The worker let go of it because the server stops.

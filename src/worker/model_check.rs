@@ -25,7 +25,7 @@ use crate::{
     broker::{Broker, Claim, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Scope},
     config::{Config, Overflow, Overrides, Source},
     metrics::{KindMetrics, Metrics},
-    model::{Certificate, DeathCause, QueryId, QuerySpec, WorkerId},
+    model::{DeathCause, DeathCertificate, QueryId, QuerySpec, WorkerId},
     model_check::sample,
     protocol::JsonText,
     soon::Soon,
@@ -155,7 +155,7 @@ pub(crate) struct Life(Stand);
 #[derive(Debug)]
 enum Stand {
     InService(Box<Driver>),
-    Over(Arc<Certificate>),
+    Over(Arc<DeathCertificate>),
 }
 
 impl Life {
@@ -187,7 +187,7 @@ impl Life {
         Self(Stand::Over(block_on(driver.finish(end, Instant::now()))))
     }
 
-    pub(crate) fn certificate(&self) -> Option<&Arc<Certificate>> {
+    pub(crate) fn certificate(&self) -> Option<&Arc<DeathCertificate>> {
         match &self.0 {
             Stand::InService(_) => None,
             Stand::Over(certificate) => Some(certificate),
@@ -263,12 +263,12 @@ impl Stop {
 /// Lets the worker crash, and checks that the cause on the certificate is the one that came first.
 #[track_caller]
 /// A worker that was marked failed while nobody had asked for its stop has crashed, whatever was asked for later.
-fn assert_first_cause(worker: &PoolWorker, certificate: &Certificate) {
+fn assert_first_cause(worker: &PoolWorker, certificate: &DeathCertificate) {
     let stopped = worker.history().iter().any(|step| step.to == WorkerState::Evicting);
     assert!(stopped || certificate.cause == DeathCause::Crash, "failed first, yet {}", certificate.cause);
 }
 
-fn crash(life: Life, stop: &Stop) -> Arc<Certificate> {
+fn crash(life: Life, stop: &Stop) -> Arc<DeathCertificate> {
     let recorded_before = stop.recorded.load(SeqCst);
     let life = life.crash();
     let begun_after = !stop.begun.load(SeqCst);

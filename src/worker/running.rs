@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     broker::{AppendError, Lease, Output},
-    model::{Failure, FailureReason, Rung, WorkerId},
+    model::{Failure, FailureReason, StopStage, WorkerId},
     protocol::{ALONE, Gathered, Gathering, JsonText, WorkerFrame},
     trace::{Attempt, Try},
 };
@@ -132,9 +132,9 @@ impl Running {
     /// What the worker's own last word means, given what it was told before.
     pub(super) fn conclusion(letting_go: Option<LettingGo>, verdict: Verdict) -> Conclusion {
         match (letting_go.map(|letting_go| letting_go.why), verdict) {
-            (Some(Why::Cancel(reason)), _) => Conclusion::Cancelled { reason, rung: Rung::CancelFrame },
+            (Some(Why::Cancel(reason)), _) => Conclusion::Cancelled { reason, stage: StopStage::CancelFrame },
             (Some(Why::Timeout(limit)), _) => {
-                Conclusion::TimedOut { limit, rung: Rung::CancelFrame, certificate: None }
+                Conclusion::TimedOut { limit, stage: StopStage::CancelFrame, certificate: None }
             }
             (Some(Why::Overflow), _) => Conclusion::Overflowed,
             (Some(Why::Lost), _) => Conclusion::LeaseLost,

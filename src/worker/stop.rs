@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tracing::{Level, enabled, trace};
 
 use crate::{
-    model::{Exit, Rung},
+    model::{Exit, StopStage},
     protocol::PoolFrame,
 };
 
@@ -15,34 +15,34 @@ use super::{driver::Driver, end::Farewell};
 
 impl Driver {
     /// Makes the process end, whatever it takes, and says what it took.
-    pub(super) async fn stop_process(&mut self, farewell: Farewell) -> (Exit, Rung) {
-        let rung = self.climb(farewell).await;
-        let Some(process) = &mut self.process else { return (Exit::Unknown, rung) };
+    pub(super) async fn stop_process(&mut self, farewell: Farewell) -> (Exit, StopStage) {
+        let stage = self.climb(farewell).await;
+        let Some(process) = &mut self.process else { return (Exit::Unknown, stage) };
         // Always, even if the worker itself has ended: its children in the group must not outlive it.
-        (process.kill_and_reap().await, rung)
+        (process.kill_and_reap().await, stage)
     }
 
-    async fn climb(&mut self, farewell: Farewell) -> Rung {
+    async fn climb(&mut self, farewell: Farewell) -> StopStage {
         let kind = self.worker.kind.clone();
         match farewell {
-            Farewell::None => return Rung::CancelFrame,
-            Farewell::Sigkill => return Rung::Sigkill,
+            Farewell::None => return StopStage::CancelFrame,
+            Farewell::Sigkill => return StopStage::Sigkill,
             Farewell::ShutdownFrame | Farewell::Sigterm => {}
         }
         if farewell == Farewell::ShutdownFrame {
             self.send(&PoolFrame::Shutdown { graceful: true, grace_ms: Some(millis(kind.cancel_grace)) });
             if self.ended_within(kind.cancel_grace).await {
-                return Rung::CancelFrame;
+                return StopStage::CancelFrame;
             }
         }
         // Two signals in a row would leave it to chance which of them the worker dies of.
         if self.worker.is_to_be_killed() {
-            return Rung::Sigkill;
+            return StopStage::Sigkill;
         }
         if let Some(process) = &self.process {
             process.terminate();
         }
-        if self.ended_within(kind.term_grace).await { Rung::Sigterm } else { Rung::Sigkill }
+        if self.ended_within(kind.term_grace).await { StopStage::Sigterm } else { StopStage::Sigkill }
     }
 
     /// Waits for the process to end. The connection is served meanwhile: a worker that cannot get rid of its last

@@ -147,7 +147,7 @@ async fn cancel_is_defined_before_during_and_after() {
     assert_eq!(found.found(), CancelFound::Running);
     let events = client.read(&running, 0, usize::MAX).await.unwrap();
     let Some(proto::event::Body::Cancelled(cancelled)) = &events[1].body else { panic!("{events:?}") };
-    assert_eq!((cancelled.reason.as_str(), cancelled.rung()), ("enough", proto::Rung::CancelFrame));
+    assert_eq!((cancelled.reason.as_str(), cancelled.stage()), ("enough", proto::StopStage::CancelFrame));
     assert_eq!(events.len(), 2);
 
     let found = client.cancel(&running, "again").await.unwrap();
@@ -163,16 +163,16 @@ async fn a_worker_that_ignores_a_cancel_is_stopped_and_replaced() {
     let settings = "min = 1\nmax = 1\ncancel_grace = \"50ms\"\nterm_grace = \"1s\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
-    for (steps, rung) in [
-        (json!({"steps": ["ignore_cancel", {"message": 1}, "hang_hard"]}), proto::Rung::Sigterm),
-        (json!({"steps": ["ignore_cancel", "ignore_term", {"message": 1}, "hang_hard"]}), proto::Rung::Sigkill),
+    for (steps, stage) in [
+        (json!({"steps": ["ignore_cancel", {"message": 1}, "hang_hard"]}), proto::StopStage::Sigterm),
+        (json!({"steps": ["ignore_cancel", "ignore_term", {"message": 1}, "hang_hard"]}), proto::StopStage::Sigkill),
     ] {
         let id = client.submit(query(&steps)).await.unwrap();
         wait_for(&mut client, &id, QueryState::Streaming).await;
         client.cancel(&id, "stop").await.unwrap();
         let events = client.read(&id, 0, usize::MAX).await.unwrap();
         let Some(proto::event::Body::Cancelled(cancelled)) = &events[1].body else { panic!("{events:?}") };
-        assert_eq!(cancelled.rung(), rung);
+        assert_eq!(cancelled.stage(), stage);
     }
     assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}));
     assert_eq!(server.metric(r#"remuda_worker_exits_total{cause="cancel",kind="k"}"#) as u32, 2);

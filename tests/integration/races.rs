@@ -9,7 +9,7 @@ use std::{
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 use remuda::api::proto::{
-    CancelFound, CancelResponse, Event, QueryState, Rung, StreamResultsRequest, SubmitRequest, event::Body,
+    CancelFound, CancelResponse, Event, QueryState, StopStage, StreamResultsRequest, SubmitRequest, event::Body,
 };
 use serde_json::{Value, json};
 use tonic::Code;
@@ -62,7 +62,7 @@ fn assert_agrees(answers: &[CancelResponse], events: &[Event]) {
         match answer.found() {
             CancelFound::Queued => {
                 assert_eq!(answer.state(), QueryState::Cancelled);
-                assert_eq!(rung(events), Some(Rung::Queued), "{events:?}");
+                assert_eq!(stage(events), Some(StopStage::Queued), "{events:?}");
                 assert_eq!(events.len(), 1, "no worker had it, and yet: {events:?}");
             }
             CancelFound::Running | CancelFound::Cancelling => {
@@ -78,9 +78,9 @@ fn assert_agrees(answers: &[CancelResponse], events: &[Event]) {
     assert_eq!(accepted, usize::from(end == QueryState::Cancelled), "{answers:?} for {events:?}");
 }
 
-fn rung(events: &[Event]) -> Option<Rung> {
+fn stage(events: &[Event]) -> Option<StopStage> {
     match events.last()?.body.as_ref()? {
-        Body::Cancelled(cancelled) => Some(cancelled.rung()),
+        Body::Cancelled(cancelled) => Some(cancelled.stage()),
         _ => None,
     }
 }

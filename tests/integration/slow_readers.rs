@@ -1,8 +1,8 @@
 //! Clients that do not read what they asked for: what they get in the end, and that nobody else notices.
 
 use remuda::api::proto::{
-    CancelFound, ErrorReason, Event, ExecuteRequest, ExecuteResponse, QueryState, Rung, event::Body, execute_response,
-    worker_pool_client::WorkerPoolClient,
+    CancelFound, ErrorReason, Event, ExecuteRequest, ExecuteResponse, QueryState, StopStage, event::Body,
+    execute_response, worker_pool_client::WorkerPoolClient,
 };
 use serde_json::json;
 use tonic::{Streaming, transport::Channel};
@@ -154,7 +154,7 @@ async fn a_query_that_waits_for_its_reader_can_be_cancelled_and_its_worker_lives
     wait_for(&client, &neglected.id, QueryState::Cancelled).await;
     let events = neglected.catch_up().await;
     let Some(Body::Cancelled(cancelled)) = events.last().and_then(|event| event.body.clone()) else { panic!("no end") };
-    assert_eq!(cancelled.rung(), Rung::CancelFrame, "{cancelled:?}");
+    assert_eq!(cancelled.stage(), StopStage::CancelFrame, "{cancelled:?}");
     assert_workers_are_fine(&client).await;
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     broker::{CancelFound, Claimant, Ending, LeaseLost, Order, Output},
-    model::{EventBody, FailureReason, Outcome, Retrying, Rung},
+    model::{EventBody, FailureReason, Outcome, Retrying, StopStage},
     state::{self, QueryState},
     sync::Mutex,
     trace::QueryTrace,
@@ -129,7 +129,7 @@ impl Entry {
             story.started_at = None;
         }
         if let Some(reason) = story.cancel.as_ref().map(|cancel| cancel.reason.clone()) {
-            self.end_here(&mut record, Outcome::Cancelled { reason: (*reason).into(), rung: Rung::Queued });
+            self.end_here(&mut record, Outcome::Cancelled { reason: (*reason).into(), stage: StopStage::Queued });
             return Released::Ended;
         }
         self.step(&mut record, QueryState::RetryPending);
@@ -191,7 +191,7 @@ impl Entry {
             }
             // The attempt ended by itself after the cancel was accepted: the caller was told otherwise.
             (Some(reason), _) => {
-                let outcome = Outcome::Cancelled { reason: (*reason).into(), rung: Rung::CancelFrame };
+                let outcome = Outcome::Cancelled { reason: (*reason).into(), stage: StopStage::CancelFrame };
                 self.over(&mut record, outcome, at, now)
             }
             (None, Ending::Over { outcome, dead_letter }) => {
@@ -268,7 +268,7 @@ impl Entry {
             return CancelFound::Cancelling(state);
         }
         let Some(holder) = &story.holder else {
-            self.end_here(record, Outcome::Cancelled { reason: reason.into(), rung: Rung::Queued });
+            self.end_here(record, Outcome::Cancelled { reason: reason.into(), stage: StopStage::Queued });
             return CancelFound::Queued;
         };
         let reason: Arc<str> = reason.into();

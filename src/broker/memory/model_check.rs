@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     broker::{Ending, Lease, LeaseLost, Scope, next_events},
     metrics::Metrics,
-    model::{EventBody, Outcome, QuerySpec, Rung, WorkerId},
+    model::{EventBody, Outcome, QuerySpec, StopStage, WorkerId},
     model_check::{exhaust, sample},
     protocol::JsonText,
 };
@@ -111,7 +111,7 @@ fn end_of(broker: &MemoryBroker) -> Outcome {
 fn assert_truthful(found: CancelFound, end: &Outcome) {
     match found {
         CancelFound::Ended(state) => assert_eq!(state, end.state()),
-        CancelFound::Queued => assert!(matches!(end, Outcome::Cancelled { rung: Rung::Queued, .. }), "{end:?}"),
+        CancelFound::Queued => assert!(matches!(end, Outcome::Cancelled { stage: StopStage::Queued, .. }), "{end:?}"),
         CancelFound::Running(_) | CancelFound::Cancelling(_) => assert_eq!(end.state(), QueryState::Cancelled),
     }
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output, Scope, next_events},
     metrics::Metrics,
-    model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, Rung, WorkerId},
+    model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, StopStage, WorkerId},
     protocol::JsonText,
 };
 
@@ -222,7 +222,7 @@ async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     broker.submit(query("waits", 1)).await.unwrap();
     assert_eq!(broker.cancel(&id("waits"), "why").await, Ok(CancelFound::Queued));
     assert_eq!(broker.cancel(&id("waits"), "").await, Ok(CancelFound::Ended(QueryState::Cancelled)));
-    assert_eq!(ending(&broker, "waits").await, Outcome::Cancelled { reason: "why".into(), rung: Rung::Queued });
+    assert_eq!(ending(&broker, "waits").await, Outcome::Cancelled { reason: "why".into(), stage: StopStage::Queued });
     assert!(claim(&broker).await.is_none());
 
     broker.submit(query("runs", 0)).await.unwrap();
@@ -233,7 +233,10 @@ async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     assert_eq!(lease.order(), Order::Cancel { reason: "why".into() });
     // The worker was done just then: who asked for the cancel was told that it would be cancelled.
     assert_eq!(lease.finish(Vec::new(), Ending::plain(complete())).await, Ok(QueryState::Cancelled));
-    assert_eq!(ending(&broker, "runs").await, Outcome::Cancelled { reason: "why".into(), rung: Rung::CancelFrame });
+    assert_eq!(
+        ending(&broker, "runs").await,
+        Outcome::Cancelled { reason: "why".into(), stage: StopStage::CancelFrame }
+    );
     assert_eq!(broker.cancel(&id("nobody"), "").await, Err(NoSuchQuery(id("nobody")).into()));
 }
 
@@ -245,7 +248,7 @@ async fn a_cancel_in_the_dispatch_window_ends_a_query_that_is_given_back() {
     broker.cancel(&id("a"), "changed my mind").await.unwrap();
     lease.release().await;
     let outcome = ending(&broker, "a").await;
-    assert_eq!(outcome, Outcome::Cancelled { reason: "changed my mind".into(), rung: Rung::Queued });
+    assert_eq!(outcome, Outcome::Cancelled { reason: "changed my mind".into(), stage: StopStage::Queued });
     assert_eq!(broker.waiting("k"), 0);
 }
 

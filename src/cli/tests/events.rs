@@ -5,7 +5,7 @@ use prost_types::{Duration, Timestamp};
 use crate::{
     api::proto::{
         CancelledEvent, CompleteEvent, DeathCertificate, ErrorEvent, ErrorReason, Event, GapEvent, MessageEvent,
-        RejectReason, RejectedEvent, RetryingEvent, Rung, SessionEvent, event::Body,
+        RejectReason, RejectedEvent, RetryingEvent, SessionEvent, StopStage, event::Body,
     },
     cli::{
         event::{Remark, Rendered, Show, render},
@@ -78,8 +78,8 @@ fn whole_events_have_sequence_attempt_and_type() {
         (Body::Session(SessionEvent { session_id: "s".to_owned() }), r#""session","session_id":"s"}"#),
         (Body::Gap(GapEvent { first: 0, last: 3 }), r#""gap","first":0,"last":3}"#),
         (
-            Body::Cancelled(CancelledEvent { reason: "r".to_owned(), rung: Rung::CancelFrame.into() }),
-            r#""cancelled","reason":"r","rung":"cancel_frame"}"#,
+            Body::Cancelled(CancelledEvent { reason: "r".to_owned(), stage: StopStage::CancelFrame.into() }),
+            r#""cancelled","reason":"r","stage":"cancel_frame"}"#,
         ),
         (
             Body::Rejected(RejectedEvent { reason: RejectReason::Deadline.into(), message: "late".to_owned() }),
@@ -133,7 +133,7 @@ fn dead_worker_is_told_of_once_and_can_be_looked_up() {
 
 #[test]
 fn ends_have_their_exit_codes() {
-    let cancelled = content(Body::Cancelled(CancelledEvent { reason: "enough".to_owned(), rung: 0 }));
+    let cancelled = content(Body::Cancelled(CancelledEvent { reason: "enough".to_owned(), stage: 0 }));
     assert_eq!(cancelled.exit, Some(Exit::Cancelled));
     assert_eq!(cancelled.remark, Some(Remark::Error("query q was cancelled: enough".to_owned())));
     let rejected = content(Body::Rejected(RejectedEvent { reason: 0, message: "too late".to_owned() }));

@@ -245,7 +245,7 @@ class Checks:
         assert found.found in (1, 2), found  # It was queued, or ran.
         *_, last = self.events(query_id)
         assert last.WhichOneof("body") == "cancelled", last
-        assert last.cancelled.reason == "changed my mind" and last.cancelled.rung, last
+        assert last.cancelled.reason == "changed my mind" and last.cancelled.stage, last
         assert self.state(query_id) == "QUERY_STATE_CANCELLED"
 
     def check_a_bad_payload_is_refused_by_name(self):

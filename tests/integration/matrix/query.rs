@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use remuda::api::proto::{
-    DeathCause, ErrorReason, Event, Query, RecoveryPolicy, RecoveryStrategy, RetryingEvent, Rung, event::Body,
+    DeathCause, ErrorReason, Event, Query, RecoveryPolicy, RecoveryStrategy, RetryingEvent, StopStage, event::Body,
 };
 use serde_json::{Value, json};
 
@@ -137,7 +137,9 @@ impl<'a> Log<'a> {
     fn is_cancelled(&self) {
         let row = self.row;
         match &self.last.body {
-            Some(Body::Cancelled(cancelled)) => assert_eq!(cancelled.rung(), Rung::Sigterm, "{row:?}: {cancelled:?}"),
+            Some(Body::Cancelled(cancelled)) => {
+                assert_eq!(cancelled.stage(), StopStage::Sigterm, "{row:?}: {cancelled:?}")
+            }
             other => panic!("{row:?}: not cancelled but {other:?}"),
         }
         assert!(self.retries.is_empty(), "{row:?}: {:?}", self.retries);

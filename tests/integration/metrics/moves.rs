@@ -129,26 +129,26 @@ async fn what_workers_and_queries_do() {
 }
 
 #[tokio::test]
-async fn cancels_at_each_rung_and_what_waits() {
+async fn cancels_at_each_stage_and_what_waits() {
     let server = Server::start(&fake_kind("k", &[], &QUICK.replace("memory_limit = \"1GiB\"\n", "")));
     let mut client = server.client().await;
-    for (rung, script) in [
+    for (stage, script) in [
         ("cancel_frame", json!([{"message": 1}, "hang"])),
         ("sigterm", json!(["ignore_cancel", {"message": 1}, "hang_hard"])),
         ("sigkill", json!(["ignore_cancel", "ignore_term", {"message": 1}, "hang_hard"])),
     ] {
         let id = streaming(&client, steps(&script)).await;
-        if rung == "cancel_frame" {
+        if stage == "cancel_frame" {
             let waits = client.submit(query(&json!(1))).await.unwrap();
             let is = r#"remuda_queries{kind="k",state="pending"}"#;
             become_so(&server, &[(r#"remuda_queue_depth{kind="k"}"#, 1.0), (is, 1.0)]);
             become_so(&server, &[(r#"remuda_queue_oldest_seconds{kind="k"}"#, -1.0)]);
             client.cancel(&waits, "").await.unwrap();
-            become_so(&server, &[(r#"remuda_cancel_seconds_count{kind="k",rung="queued"}"#, 1.0)]);
+            become_so(&server, &[(r#"remuda_cancel_seconds_count{kind="k",stage="queued"}"#, 1.0)]);
             become_so(&server, &[(r#"remuda_queue_oldest_seconds{kind="k"}"#, 0.0)]);
         }
         client.cancel(&id, "").await.unwrap();
-        become_so(&server, &[(&format!(r#"remuda_cancel_seconds_count{{kind="k",rung="{rung}"}}"#), 1.0)]);
+        become_so(&server, &[(&format!(r#"remuda_cancel_seconds_count{{kind="k",stage="{stage}"}}"#), 1.0)]);
     }
     become_so(
         &server,
@@ -158,7 +158,7 @@ async fn cancels_at_each_rung_and_what_waits() {
             (r#"remuda_worker_restarts_total{kind="k"}"#, 0.0),
         ],
     );
-    let waited = server.metric(r#"remuda_cancel_seconds_sum{kind="k",rung="sigkill"}"#);
+    let waited = server.metric(r#"remuda_cancel_seconds_sum{kind="k",stage="sigkill"}"#);
     assert!((2.0..6.8).contains(&waited), "both graces, and little more: {waited}");
 }
 
@@ -286,7 +286,7 @@ async fn a_reload_brings_the_series_of_new_kinds_and_types() {
         &[
             (r#"remuda_query_results_total{kind="k",outcome="complete",type="t"}"#, 0.0),
             (r#"remuda_query_results_total{kind="more",outcome="complete",type="u"}"#, 0.0),
-            (r#"remuda_cancel_seconds_count{kind="more",rung="sigkill"}"#, 0.0),
+            (r#"remuda_cancel_seconds_count{kind="more",stage="sigkill"}"#, 0.0),
             (r#"remuda_workers_limit{kind="more",limit="max"}"#, 3.0),
         ],
     );

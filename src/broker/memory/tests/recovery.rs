@@ -43,7 +43,7 @@ async fn a_backoff_is_waited_out_and_can_be_cancelled() {
     broker.0.chores(Instant::now() + Duration::from_secs(3));
     assert_eq!(broker.waiting("k"), 1);
     assert_eq!(claim(&broker).await.unwrap().lease.query(), &id("waits"));
-    assert!(matches!(ending(&broker, "cancelled").await, Outcome::Cancelled { rung: Rung::Queued, .. }));
+    assert!(matches!(ending(&broker, "cancelled").await, Outcome::Cancelled { stage: StopStage::Queued, .. }));
 }
 
 #[tokio::test]
