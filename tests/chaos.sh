@@ -8,4 +8,4 @@ set -euo pipefail
 
 export REMUDA_CHAOS_SECONDS=${1:-60}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-exec cargo test --release --test integration chaos:: -- --nocapture
+exec cargo test --release --test integration workers::chaos:: -- --nocapture

@@ -13,7 +13,7 @@ use crate::{
         raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, WINDOW_UPDATE},
         skip,
     },
-    victim::Victim,
+    hostile::victim::Victim,
 };
 
 pub(crate) const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";

@@ -6,12 +6,12 @@ use std::{
 };
 
 use crate::{
-    attacks::{MAX_CONNECTIONS, connections_to_open},
     harness::{
         DEADLINE, eventually,
         raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS},
     },
-    victim::{Victim, normal},
+    hostile::attacks::{MAX_CONNECTIONS, connections_to_open},
+    hostile::victim::{Victim, normal},
 };
 
 /// What the server has closed, or will soon.

@@ -15,12 +15,12 @@ use http::{HeaderMap, Request, StatusCode};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    attacks::{EXECUTE, reset_flood},
     harness::{
         DEADLINE,
         raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM},
     },
-    victim::{KEPT_BYTES, Victim},
+    hostile::attacks::{EXECUTE, reset_flood},
+    hostile::victim::{KEPT_BYTES, Victim},
 };
 
 const ENHANCE_YOUR_CALM: u32 = 11;

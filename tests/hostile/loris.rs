@@ -14,7 +14,7 @@ use crate::{
         Authority, Client, DEADLINE, Server, eventually, fake_kind,
         raw::{self, DATA, END_HEADERS, HEADERS},
     },
-    victim::{KEPT_BYTES, Victim, normal, open_descriptors, resident},
+    hostile::victim::{KEPT_BYTES, Victim, normal, open_descriptors, resident},
 };
 
 /// Sends byte after byte, far apart, until the server closes the connection.

@@ -11,7 +11,7 @@ use crate::{
         DEADLINE,
         raw::{self, ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PING},
     },
-    victim::Victim,
+    hostile::victim::Victim,
 };
 
 /// Watches the pool on a connection of its own, where nothing happens unless someone asks for it.

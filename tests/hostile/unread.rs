@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    attacks::{ask_for_all, much_to_read},
     harness::eventually,
-    victim::Victim,
+    hostile::attacks::{ask_for_all, much_to_read},
+    hostile::victim::Victim,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

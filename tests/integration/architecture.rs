@@ -179,7 +179,10 @@ fn check_named_tests(page: &str, text: &str) -> usize {
         let path = module.replace("::", "/");
         let places = match path.strip_suffix("/tests") {
             Some(unit) => vec![format!("src/{unit}.rs"), format!("src/{path}.rs")],
-            None => ["tests/integration/", "tests/", "src/"].map(|dir| format!("{dir}{path}.rs")).to_vec(),
+            None => ["tests/integration/", "tests/", "src/"]
+                .iter()
+                .flat_map(|dir| [format!("{dir}{path}.rs"), format!("{dir}{path}/mod.rs")])
+                .collect(),
         };
         let there = places.iter().filter_map(|place| fs::read_to_string(root().join(place)).ok());
         let needle = format!("fn {test}()");

@@ -7,8 +7,8 @@ use remuda::api::proto::Query;
 use serde_json::{Value, json};
 
 use crate::{
-    confinement::kernel_has_landlock,
     harness::{Client, Server, alive, eventually, fake_kind, guardian_of, query, send_signal, standby_of, zombies_of},
+    integration::sandbox::confinement::kernel_has_landlock,
 };
 
 fn standby(server: &Server) -> u32 {

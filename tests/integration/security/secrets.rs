@@ -10,10 +10,10 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    confinement::kernel_has_landlock,
     harness::{
         Authority, SHARED_SECRETS, Server, fake_kind, is_root, public_copy, public_dir, remuda, run, skip, told,
     },
+    integration::sandbox::confinement::kernel_has_landlock,
 };
 
 struct Setup {

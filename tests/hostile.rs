@@ -7,13 +7,14 @@
     reason = "a failed test says where; metrics are small whole numbers"
 )]
 
-mod attacks;
-mod connections;
-mod floods;
 #[allow(dead_code, unused_imports, reason = "other tests use the rest")]
-#[path = "../integration/harness/mod.rs"]
 mod harness;
-mod loris;
-mod silence;
-mod unread;
-mod victim;
+mod hostile {
+    mod attacks;
+    mod connections;
+    mod floods;
+    mod loris;
+    mod silence;
+    mod unread;
+    mod victim;
+}

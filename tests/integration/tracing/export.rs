@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, transport};
 
 use crate::{
     harness::{Server, eventually, eventually_async, fake_kind, query},
-    tracing::{CALLER, TRACE, execute_with, traceparent},
+    integration::tracing::spans::{CALLER, TRACE, execute_with, traceparent},
 };
 
 /// An OTLP collector that keeps what it gets.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     harness::{Client, Gate, Server, eventually, eventually_async, fake_kind, query},
-    reload::workers_up,
+    integration::reload::config::workers_up,
 };
 
 fn for_key(key: &str, about: Query) -> Query {

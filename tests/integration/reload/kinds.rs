@@ -10,7 +10,7 @@ use crate::{
     harness::{
         Client, Load, Server, TestEvent, Watcher, eventually_async, fake_kind, query, reason_of, run, worker_of,
     },
-    reload::{only_new_workers, workers_up},
+    integration::reload::config::{only_new_workers, workers_up},
 };
 
 fn of_kind(kind: &str, payload: &Value) -> Query {

@@ -10,15 +10,13 @@
     reason = "a benchmark prints its figures, and ends where it fails"
 )]
 
-#[allow(dead_code, reason = "the tests use the rest")]
-#[path = "../../tests/hostile/attacks.rs"]
-mod attacks;
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-#[path = "../../tests/integration/harness/mod.rs"]
 mod harness;
 #[allow(dead_code, reason = "the tests use the rest")]
-#[path = "../../tests/hostile/victim.rs"]
-mod victim;
+mod hostile {
+    pub(crate) mod attacks;
+    pub(crate) mod victim;
+}
 
 use std::{
     io::Write,
@@ -35,12 +33,12 @@ use serde_json::json;
 use tonic::transport::Channel;
 
 use crate::{
-    attacks::{EXECUTE, MAX_CONNECTIONS, ask_for_all, connections_to_open, much_to_read, reset_flood},
     harness::{
         Client, DEADLINE, eventually,
         raw::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS},
     },
-    victim::{Victim, normal, run_query},
+    hostile::attacks::{EXECUTE, MAX_CONNECTIONS, ask_for_all, connections_to_open, much_to_read, reset_flood},
+    hostile::victim::{Victim, normal, run_query},
 };
 
 const ROUNDS: usize = 5;

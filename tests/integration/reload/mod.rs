@@ -1,0 +1,5 @@
+//! A changed configuration comes into force while queries run.
+
+pub(crate) mod config;
+mod kinds;
+mod rules;

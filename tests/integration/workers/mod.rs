@@ -1,0 +1,6 @@
+//! Workers: how they start, fail and end.
+
+mod chaos;
+mod examples;
+mod failures;
+mod lifecycle;
