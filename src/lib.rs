@@ -9,7 +9,6 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod echo;
-pub mod events;
 pub mod http;
 pub mod metrics;
 pub mod model;

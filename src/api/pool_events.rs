@@ -7,12 +7,15 @@ use std::{
     time::SystemTime,
 };
 
-use tokio::select;
+use tokio::{select, sync::broadcast::error::RecvError};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::events::{CircuitState, NAMES, PoolEvent, Seen, Watch, What};
+use crate::{
+    pool::{EventSubscription, POOL_EVENT_NAMES, PoolEvent, PoolEventBody},
+    state::CircuitState,
+};
 
 use super::{
     convert::{certificate, narrow, worker_state},
@@ -45,8 +48,9 @@ impl Filter {
         if kinds.iter().any(String::is_empty) {
             found.add("kinds", "has an empty entry; leave it out for all kinds");
         }
-        if let Some(unknown) = names.iter().find(|wanted| !NAMES.iter().any(|name| is_called(wanted, name))) {
-            let known = NAMES.join(", ");
+        if let Some(unknown) = names.iter().find(|wanted| !POOL_EVENT_NAMES.iter().any(|name| is_called(wanted, name)))
+        {
+            let known = POOL_EVENT_NAMES.join(", ");
             found.add(
                 "names",
                 format!(
@@ -64,7 +68,7 @@ impl Filter {
 
     fn wants(&self, event: &PoolEvent) -> bool {
         let of_kind = |wanted: &String| event.kind.as_deref() == Some(wanted.as_str());
-        let name = event.what.name();
+        let name = event.body.name();
         (self.kinds.is_empty() || self.kinds.iter().any(of_kind))
             && (self.names.is_empty() || self.names.iter().any(|wanted| is_called(wanted, name)))
     }
@@ -75,7 +79,8 @@ fn is_called(wanted: &str, name: &str) -> bool {
     wanted == name || (wanted.ends_with(':') && name.starts_with(wanted))
 }
 
-type Waiting = Pin<Box<dyn Future<Output = (Watch, Seen)> + Send>>;
+type Received = Result<PoolEvent, RecvError>;
+type Waiting = Pin<Box<dyn Future<Output = (EventSubscription, Received)> + Send>>;
 
 /// Ends when the server closes its calls. Nothing is done between two reads: a slow reader holds nothing up.
 pub(super) struct PoolEvents {
@@ -85,30 +90,30 @@ pub(super) struct PoolEvents {
 }
 
 impl PoolEvents {
-    pub(super) fn new(watch: Watch, filter: Filter, closing: CancellationToken) -> Self {
-        let waiting = Some(wait(watch, closing.clone()));
+    pub(super) fn new(events: EventSubscription, filter: Filter, closing: CancellationToken) -> Self {
+        let waiting = Some(wait(events, closing.clone()));
         Self { filter, closing, waiting }
     }
 
     /// What the reader is told of it, if anything.
-    fn tell(&self, seen: Seen) -> Option<proto::PoolEvent> {
-        match seen {
-            Seen::Event(event) => self.filter.wants(&event).then(|| convert(event)),
-            Seen::Missed(count) => Some(missed(count)),
-            Seen::Closed => None,
+    fn tell(&self, received: Received) -> Option<proto::PoolEvent> {
+        match received {
+            Ok(event) => self.filter.wants(&event).then(|| convert(event)),
+            Err(RecvError::Lagged(count)) => Some(missed(count)),
+            Err(RecvError::Closed) => None,
         }
     }
 }
 
 /// What happened before the server closes its calls is told first.
-fn wait(mut watch: Watch, closing: CancellationToken) -> Waiting {
+fn wait(mut events: EventSubscription, closing: CancellationToken) -> Waiting {
     Box::pin(async move {
-        let seen = select! {
+        let received = select! {
             biased;
-            seen = watch.next() => seen,
-            () = closing.cancelled() => Seen::Closed,
+            received = events.next() => received,
+            () = closing.cancelled() => Err(RecvError::Closed),
         };
-        (watch, seen)
+        (events, received)
     })
 }
 
@@ -118,10 +123,10 @@ impl Stream for PoolEvents {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             let Some(waiting) = &mut self.waiting else { return Poll::Ready(None) };
-            let (watch, seen) = ready!(waiting.as_mut().poll(context));
-            let ended = matches!(seen, Seen::Closed);
-            self.waiting = (!ended).then(|| wait(watch, self.closing.clone()));
-            if let Some(event) = self.tell(seen) {
+            let (events, received) = ready!(waiting.as_mut().poll(context));
+            let ended = matches!(received, Err(RecvError::Closed));
+            self.waiting = (!ended).then(|| wait(events, self.closing.clone()));
+            if let Some(event) = self.tell(received) {
                 return Poll::Ready(Some(Ok(proto::WatchEventsResponse { event: Some(event) })));
             }
         }
@@ -142,15 +147,15 @@ fn convert(event: PoolEvent) -> proto::PoolEvent {
     proto::PoolEvent {
         sequence: event.sequence,
         at: Some(event.at.into()),
-        name: event.what.name().to_owned(),
+        name: event.body.name().to_owned(),
         kind: event.kind.map(|kind| kind.to_string()).unwrap_or_default(),
-        body: Some(body(event.what)),
+        body: Some(body(event.body)),
     }
 }
 
-fn body(what: What) -> Body {
-    match what {
-        What::Worker { worker, from, to, reason, query, key } => {
+fn body(body: PoolEventBody) -> Body {
+    match body {
+        PoolEventBody::Worker { worker, from, to, reason, query, key } => {
             let from = from.map_or(proto::WorkerState::Unspecified, worker_state);
             Body::WorkerMoved(proto::WorkerMoved {
                 worker_id: worker.0,
@@ -161,20 +166,22 @@ fn body(what: What) -> Body {
                 key: key.map(|key| key.to_string()).unwrap_or_default(),
             })
         }
-        What::WorkerEnded { certificate: end } => {
+        PoolEventBody::WorkerEnded { certificate: end } => {
             Body::WorkerEnded(proto::WorkerEnded { certificate: Some(certificate(&end)) })
         }
-        What::Scaled { from, to, reason } => {
+        PoolEventBody::Scaled { from, to, reason } => {
             Body::Scaled(proto::KindScaled { from: narrow(from), to: narrow(to), reason })
         }
-        What::Evicted { worker, strategy, reason } => {
+        PoolEventBody::Evicted { worker, strategy, reason } => {
             Body::Evicted(proto::WorkerEvicted { worker_id: worker.0, strategy: strategy.to_owned(), reason })
         }
-        What::Circuit { state, reason } => {
+        PoolEventBody::Circuit { state, reason } => {
             Body::Circuit(proto::CircuitChanged { state: circuit(state).into(), reason })
         }
-        What::Pool { state, reason } => Body::Pool(proto::PoolChanged { state: state.to_owned(), reason }),
-        What::Reloaded { summary } => Body::Reloaded(proto::ConfigReloaded { changes: summary }),
+        PoolEventBody::Pool { change, reason } => {
+            Body::Pool(proto::PoolChanged { state: change.name().to_owned(), reason })
+        }
+        PoolEventBody::Reloaded { summary } => Body::Reloaded(proto::ConfigReloaded { changes: summary }),
     }
 }
 
@@ -193,7 +200,11 @@ mod tests {
     use tokio_stream::StreamExt;
 
     use super::*;
-    use crate::{events::Events, model::WorkerId, state::WorkerState};
+    use crate::{
+        model::WorkerId,
+        pool::{EventBus, PoolChange},
+        state::WorkerState,
+    };
 
     fn filter(kinds: &[&str], names: &[&str]) -> Result<Filter, Status> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -201,9 +212,9 @@ mod tests {
     }
 
     /// A crash of `k`, a scaling of `other`, and a drain.
-    fn emit(events: &Events) {
+    fn emit(events: &EventBus) {
         let (k, other): (Arc<str>, Arc<str>) = ("k".into(), "other".into());
-        events.emit(Some(&k), || What::Worker {
+        events.emit(Some(&k), || PoolEventBody::Worker {
             worker: WorkerId(7),
             from: Some(WorkerState::Processing),
             to: WorkerState::Failed,
@@ -211,14 +222,14 @@ mod tests {
             query: None,
             key: Some("repo".into()),
         });
-        events.emit(Some(&other), || What::Scaled { from: 1, to: 2, reason: "asked for".to_owned() });
-        events.emit(None, || What::Pool { state: "draining", reason: "repair".to_owned() });
+        events.emit(Some(&other), || PoolEventBody::Scaled { from: 1, to: 2, reason: "asked for".to_owned() });
+        events.emit(None, || PoolEventBody::Pool { change: PoolChange::Draining, reason: "repair".to_owned() });
     }
 
     /// The names of all that a reader with this filter gets before the server closes.
     async fn names(filter: Filter) -> Vec<String> {
-        let (events, closing) = (Events::new(), CancellationToken::new());
-        let mut stream = PoolEvents::new(events.watch(), filter, closing.clone());
+        let (events, closing) = (EventBus::default(), CancellationToken::new());
+        let mut stream = PoolEvents::new(events.subscribe(), filter, closing.clone());
         emit(&events);
         closing.cancel();
         let mut names = Vec::new();
@@ -243,10 +254,10 @@ mod tests {
 
     #[tokio::test]
     async fn slow_reader_is_told_what_it_missed_whatever_it_asked_for() {
-        let events = Events::new();
-        let mut stream = PoolEvents::new(events.watch(), filter(&["k"], &[]).unwrap(), CancellationToken::new());
+        let events = EventBus::default();
+        let mut stream = PoolEvents::new(events.subscribe(), filter(&["k"], &[]).unwrap(), CancellationToken::new());
         for _ in 0..4_100 {
-            events.emit(None, || What::Reloaded { summary: Vec::new() });
+            events.emit(None, || PoolEventBody::Reloaded { summary: Vec::new() });
         }
         let told = stream.next().await.unwrap().unwrap().event.unwrap();
         assert_eq!((told.name.as_str(), told.sequence), ("watch:missed", 0));
@@ -255,8 +266,8 @@ mod tests {
 
     #[tokio::test]
     async fn event_is_told_whole() {
-        let events = Events::new();
-        let mut stream = PoolEvents::new(events.watch(), Filter::default(), CancellationToken::new());
+        let events = EventBus::default();
+        let mut stream = PoolEvents::new(events.subscribe(), Filter::default(), CancellationToken::new());
         emit(&events);
         let told = stream.next().await.unwrap().unwrap().event.unwrap();
         assert_eq!((told.sequence, told.kind.as_str()), (1, "k"));
@@ -268,8 +279,8 @@ mod tests {
 
     #[test]
     fn reader_who_is_gone_is_watched_for_no_more() {
-        let events = Events::new();
-        drop(PoolEvents::new(events.watch(), Filter::default(), CancellationToken::new()));
+        let events = EventBus::default();
+        drop(PoolEvents::new(events.subscribe(), Filter::default(), CancellationToken::new()));
         events.emit(None, || panic!("nobody watches"));
     }
 

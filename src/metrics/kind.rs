@@ -6,9 +6,8 @@ use prometheus::{Gauge, Histogram, IntCounter};
 
 use crate::{
     config::Eviction,
-    events::CircuitState,
     model::DeathCause,
-    state::{State, WorkerState},
+    state::{CircuitState, State, WorkerState},
 };
 
 use super::{

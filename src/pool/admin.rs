@@ -8,13 +8,16 @@ use tracing::info;
 
 use crate::{
     config::KindConfig,
-    events::{Watch, What},
     model::{DeathCause, QueryId, WorkerId},
     state::WorkerState,
     worker::PoolWorker,
 };
 
-use super::{Inner, Pool, health::is_admitting};
+use super::{
+    Inner, Pool,
+    events::{EventSubscription, PoolChange, PoolEventBody},
+    health::is_admitting,
+};
 
 /// How many workers a kind shall have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +152,9 @@ impl Pool {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         info!("pool drained by hand{reason}");
         *self.inner.drained.lock() = Some(reason.clone());
-        self.inner.events.emit(None, || What::Pool { state: "drained", reason: format!("by hand{reason}") });
+        self.inner
+            .events
+            .emit(None, || PoolEventBody::Pool { change: PoolChange::Drained, reason: format!("by hand{reason}") });
         Ok(())
     }
 
@@ -158,15 +163,17 @@ impl Pool {
         self.inner.is_up()?;
         if self.inner.drained.lock().take().is_some() {
             info!("pool resumed");
-            self.inner.events.emit(None, || What::Pool { state: "resumed", reason: "by hand".to_owned() });
+            self.inner
+                .events
+                .emit(None, || PoolEventBody::Pool { change: PoolChange::Resumed, reason: "by hand".to_owned() });
         }
         Ok(())
     }
 
     /// Sees what happens from now on.
     #[must_use]
-    pub fn watch(&self) -> Watch {
-        self.inner.events.watch()
+    pub fn watch(&self) -> EventSubscription {
+        self.inner.events.subscribe()
     }
 }
 

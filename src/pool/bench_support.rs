@@ -9,7 +9,7 @@ use crate::{
     worker::{Birth, PoolWorker},
 };
 
-use super::worker_data::WorkerData;
+use super::{EventBus, worker_data::WorkerData};
 
 /// Ready workers of one kind, without processes.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Stable {
                 kind: kind.clone(),
                 key: None,
                 metrics: metrics.clone(),
-                events: Arc::default(),
+                observer: Arc::new(EventBus::default()),
             }));
             worker.pretend_to_be_ready();
             data.add(worker.clone());

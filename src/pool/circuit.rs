@@ -7,12 +7,9 @@ use std::{
 
 use tracing::{error, info};
 
-use crate::{
-    events::{CircuitState, What},
-    model::DeathCertificate,
-};
+use crate::{model::DeathCertificate, state::CircuitState};
 
-use super::kinds::Kind;
+use super::{events::PoolEventBody, kinds::Kind};
 
 /// What keeps a kind from having the workers it should have.
 #[derive(Debug, Default)]
@@ -126,6 +123,6 @@ impl Kind {
     }
 
     fn tell(&self, state: CircuitState, reason: impl FnOnce() -> String) {
-        self.events.emit(Some(&self.name), || What::Circuit { state, reason: reason() });
+        self.events.emit(Some(&self.name), || PoolEventBody::Circuit { state, reason: reason() });
     }
 }

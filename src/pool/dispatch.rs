@@ -7,7 +7,6 @@ use tracing::{debug, info, warn};
 use crate::{
     broker::{Claim, Claimant, Ending, Lease, LeaseLost, Output, Scope},
     config::{Config, KindConfig},
-    events::What,
     model::{DeathCause, FailureReason, Outcome},
     soon::Soon,
     state::{PoolLifecycle, QueryState},
@@ -16,6 +15,7 @@ use crate::{
 
 use super::{
     Inner,
+    events::PoolEventBody,
     kinds::{Kind, has_affinity, is_strict, key_of, session_lane},
     recovery::{self, Rules},
     worker_data::Reservation,
@@ -273,7 +273,7 @@ impl Inner {
         let strategy = eviction.name();
         info!(worker = worker.id.0, kind = %kind.name, strategy, reason, "worker evicted");
         kind.metrics.evicted(eviction);
-        self.events.emit(Some(&kind.name), || What::Evicted { worker: worker.id, strategy, reason });
+        self.events.emit(Some(&kind.name), || PoolEventBody::Evicted { worker: worker.id, strategy, reason });
         self.nudge.notify_one();
     }
 

@@ -8,10 +8,11 @@ use std::{
 use tokio::time::{Instant, Interval, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-use crate::{events::What, model::DeathCause, state::PoolLifecycle, worker::StopMode};
+use crate::{model::DeathCause, state::PoolLifecycle, worker::StopMode};
 
 use super::{
     Inner, Supervisor,
+    events::{PoolChange, PoolEventBody},
     supervisor::{Event, StopSignals},
 };
 
@@ -75,7 +76,10 @@ impl Supervisor {
         self.admit_late_calls(&stop, &mut tick, until.min(begun + LATE_CALLS)).await;
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
         let running = self.inner.data.busy_count();
-        self.inner.events.emit(None, || What::Pool { state: "draining", reason: format!("{running} queries running") });
+        self.inner.events.emit(None, || PoolEventBody::Pool {
+            change: PoolChange::Draining,
+            reason: format!("{running} queries running"),
+        });
         info!(running, timeout = ?until - begun, "draining");
         // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
         while self.inner.has_work() && self.go_on(&stop, &mut tick, sleep_until(until)).await {}
@@ -84,7 +88,10 @@ impl Supervisor {
         let hurried = killed.or_else(|| stop.now.is_cancelled().then(Instant::now));
         let end = hurried.map_or(end, |at| end.min(at + RESERVE));
         let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
-        self.inner.events.emit(None, || What::Pool { state: "shut_down", reason: "all workers stopped".to_owned() });
+        self.inner.events.emit(None, || PoolEventBody::Pool {
+            change: PoolChange::ShutDown,
+            reason: "all workers stopped".to_owned(),
+        });
         let drained = Drained { end, rejected, cut_short: self.inner.cut_short.load(Relaxed) };
         if drained.nothing_was_lost() {
             info!("stopped; nothing was lost");

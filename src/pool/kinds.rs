@@ -9,12 +9,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     config::{Affinity, KindConfig},
-    events::Events,
     metrics::KindMetrics,
     model::QuerySpec,
 };
 
-use super::{affinity::Whereabouts, circuit::Trouble};
+use super::{affinity::Whereabouts, circuit::Trouble, events::EventBus};
 
 /// All kinds there are or were. A kind keeps its place for as long as the server runs, so that a place once known stays
 /// good; one that is no longer configured is marked as such, and may come back.
@@ -27,7 +26,7 @@ pub(super) struct Kind {
     pub name: Arc<str>,
     settings: RwLock<Arc<Settings>>,
     pub metrics: Arc<KindMetrics>,
-    pub events: Arc<Events>,
+    pub events: Arc<EventBus>,
     pub trouble: Mutex<Trouble>,
     pub scaling: Mutex<Scaling>,
     /// Which worker served which key or session.
@@ -91,7 +90,7 @@ impl Kinds {
         self.0.read().iter().find(|kind| *kind.name == *name).cloned()
     }
 
-    pub(super) fn add(&self, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<Events>) -> Arc<Kind> {
+    pub(super) fn add(&self, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<EventBus>) -> Arc<Kind> {
         let mut kinds = self.0.write();
         let kind = Arc::new(Kind::new(kinds.len(), settings, metrics, events));
         kinds.push(kind.clone());
@@ -100,7 +99,7 @@ impl Kinds {
 }
 
 impl Kind {
-    fn new(slot: usize, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<Events>) -> Self {
+    fn new(slot: usize, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<EventBus>) -> Self {
         Self {
             slot,
             name: settings.config.name.clone(),

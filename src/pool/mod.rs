@@ -8,6 +8,7 @@ mod circuit;
 mod dead_letters;
 mod dispatch;
 mod drain;
+mod events;
 mod gauges;
 mod health;
 mod kinds;
@@ -43,7 +44,6 @@ use tokio::sync::Notify;
 use crate::{
     broker::Broker,
     config::{Config, KindConfig},
-    events::Events,
     metrics::{Metrics, Refusal},
     model::{DeathCertificate, WorkerId},
     state::{Machine, Occupancy, PoolLifecycle, Transition, WorkerState},
@@ -53,6 +53,7 @@ use crate::{
 pub use admin::{AdminError, ScaleTo, Scaled};
 pub use dead_letters::{RequeueError, Selection};
 pub use drain::Drained;
+pub use events::{EventBus, EventSubscription, POOL_EVENT_NAMES, PoolChange, PoolEvent, PoolEventBody};
 pub use health::{Health, KindHealth};
 pub use reload::{Reload, Reloader};
 pub use routing::Unroutable;
@@ -86,7 +87,7 @@ struct Inner {
     memory: Arc<MemoryBudget>,
     broker: Arc<dyn Broker>,
     metrics: Arc<Metrics>,
-    events: Arc<Events>,
+    events: Arc<EventBus>,
     lifecycle: Machine<PoolLifecycle>,
     /// Why no new queries are taken though the server goes on, if someone said so.
     drained: Mutex<Option<String>>,

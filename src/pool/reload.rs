@@ -6,13 +6,13 @@ use tracing::{info, warn};
 
 use crate::{
     config::{self, Change, Config, Effect, KindConfig, PoolConfig},
-    events::What,
     model::DeathCause,
     worker::StopMode,
 };
 
 use super::{
     AdminError, Inner, Pool,
+    events::PoolEventBody,
     kinds::{Kind, is_strict, key_lane},
 };
 
@@ -103,7 +103,7 @@ impl Inner {
         let old = self.config();
         *self.config.write() = Arc::new(in_force(&old, new));
         if changes.iter().any(holds) {
-            self.events.emit(None, || What::Reloaded { summary: changes.iter().map(tell).collect() });
+            self.events.emit(None, || PoolEventBody::Reloaded { summary: changes.iter().map(tell).collect() });
         }
         self.nudge.notify_one();
     }

@@ -10,7 +10,6 @@ use tracing::{debug, info};
 use crate::{
     broker::Demand,
     config::Config,
-    events::What,
     model::{DeathCause, WorkerId},
     state::PoolLifecycle,
     worker::{PoolWorker, StopMode},
@@ -18,6 +17,7 @@ use crate::{
 
 use super::{
     Inner, Supervisor,
+    events::PoolEventBody,
     kinds::{Kind, key_of},
     plan::{DemandView, KindView, PoolView, Starts, Step, WorkerView, plan},
 };
@@ -215,7 +215,7 @@ impl Inner {
         }
         info!(kind = %kind.name, from, to, reason, "scaling");
         kind.metrics.scaled(from, to);
-        self.events.emit(Some(&kind.name), || What::Scaled { from, to, reason });
+        self.events.emit(Some(&kind.name), || PoolEventBody::Scaled { from, to, reason });
     }
 
     pub(super) fn config(&self) -> Arc<Config> {

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
-    events::What,
     model::{DeathCause, DeathCertificate, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
     worker::{self, Birth, Host, PoolWorker, SocketDir, Spawner, Surroundings},
@@ -23,6 +22,7 @@ use crate::{
 use super::{
     Inner, Portrait,
     drain::Drained,
+    events::{PoolChange, PoolEventBody},
     kinds::{Kind, Settings, key_lane},
     memory::MemoryReservation,
 };
@@ -189,7 +189,7 @@ impl Supervisor {
         }
         kind.ended(&certificate, Instant::now());
         self.inner.learn(&kind);
-        self.inner.events.emit(Some(&kind.name), || What::WorkerEnded { certificate });
+        self.inner.events.emit(Some(&kind.name), || PoolEventBody::WorkerEnded { certificate });
     }
 
     /// The pool is ready once every worker it began with is ready or has failed.
@@ -202,7 +202,9 @@ impl Supervisor {
             let _ =
                 self.inner.lifecycle.advance(PoolLifecycle::Initializing, PoolLifecycle::Ready, now, "workers started");
             let workers = self.inner.data.count();
-            self.inner.events.emit(None, || What::Pool { state: "ready", reason: format!("{workers} workers") });
+            self.inner
+                .events
+                .emit(None, || PoolEventBody::Pool { change: PoolChange::Ready, reason: format!("{workers} workers") });
             info!(workers, "pool ready");
         }
     }
@@ -225,7 +227,7 @@ impl Supervisor {
             kind: settings.config.clone(),
             key,
             metrics: kind.metrics.clone(),
-            events: kind.events.clone(),
+            observer: kind.events.clone(),
         }));
         let surroundings = Surroundings {
             spawner: self.spawner.clone(),

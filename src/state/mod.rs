@@ -1,6 +1,7 @@
 //! The state machines as pure tables: what may follow what, with no I/O, no clock and no logging.
 
 mod cell;
+mod circuit;
 mod connection;
 mod history;
 mod machine;
@@ -16,6 +17,7 @@ use std::fmt::{self, Debug, Display};
 use thiserror::Error;
 
 pub use cell::{Refused, StateCell};
+pub use circuit::CircuitState;
 pub use connection::ConnectionState;
 pub use history::{DEFAULT_HISTORY_LIMIT, History, Transition};
 pub use machine::Machine;

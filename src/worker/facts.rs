@@ -248,7 +248,7 @@ mod tests {
             metrics: Metrics::new().kind("k"),
             kind: Arc::new(kind),
             key: None,
-            events: Arc::default(),
+            observer: Arc::new(()),
         })
     }
 

@@ -36,9 +36,10 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use crate::{
     broker::{Lease, Output},
-    model::{DeathCertificate, Failure, StopStage},
+    model::{DeathCertificate, Failure, QueryId, StopStage},
     protocol::JsonText,
     soon::Soon,
+    state::WorkerState,
 };
 
 pub use driver::{Surroundings, run};
@@ -68,6 +69,28 @@ pub trait Host: Send + Sync + fmt::Debug {
         outputs: Vec<Output>,
         conclusion: Conclusion,
     ) -> Soon<'static, ()>;
+}
+
+/// A change of a worker's state.
+#[derive(Debug)]
+pub struct WorkerStateChange<'a> {
+    pub worker: &'a PoolWorker,
+    /// `None` for a new worker.
+    pub from: Option<WorkerState>,
+    pub to: WorkerState,
+    pub reason: Cow<'static, str>,
+    /// The query that the worker runs, or has just ended.
+    pub query: Option<&'a QueryId>,
+}
+
+/// Receives the state changes of workers, with the worker's lock held: it must not block or look at the worker's data.
+pub trait WorkerObserver: Send + Sync + fmt::Debug {
+    fn on_state_change(&self, change: WorkerStateChange<'_>);
+}
+
+#[cfg(test)]
+impl WorkerObserver for () {
+    fn on_state_change(&self, _: WorkerStateChange<'_>) {}
 }
 
 /// How a worker came to be done with its query.

@@ -120,7 +120,7 @@ impl Stage {
             kind: Arc::new(self.config.kinds[0].clone()),
             key: None,
             metrics: self.kind.clone(),
-            events: Arc::default(),
+            observer: Arc::new(()),
         });
         worker.connected(Outbox::new(stream.clone()));
         worker.step(WorkerState::Spawning, WorkerState::Loading, "connected").unwrap();

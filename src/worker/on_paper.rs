@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{Birth, PoolWorker};
 use crate::{
     config::{Config, Overrides, Source},
-    events::Events,
     metrics::Metrics,
     model::WorkerId,
     state::WorkerState,
@@ -23,7 +22,7 @@ impl PoolWorker {
             metrics: Metrics::new().kind(&kind.name),
             kind: Arc::new(kind),
             key: None,
-            events: Arc::new(Events::new()),
+            observer: Arc::new(()),
         }));
         worker.step(WorkerState::Spawning, WorkerState::Loading, "connected").expect("it has just begun");
         worker.step(WorkerState::Loading, WorkerState::Ready, "ready").expect("it is loading");

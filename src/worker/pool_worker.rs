@@ -15,7 +15,6 @@ use tracing::debug;
 use crate::{
     broker::{Claim, Order},
     config::KindConfig,
-    events::{Events, What},
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
     state::{ConnectionState, Machine, Refused, StateCell, Transition, WorkerState},
@@ -23,6 +22,7 @@ use crate::{
 };
 
 use super::{
+    WorkerObserver, WorkerStateChange,
     facts::Introduction,
     outbox::Outbox,
     task::{Dispatch, Task},
@@ -36,7 +36,7 @@ pub struct PoolWorker {
     pub id: WorkerId,
     pub kind: Arc<KindConfig>,
     pub metrics: Arc<KindMetrics>,
-    events: Arc<Events>,
+    observer: Arc<dyn WorkerObserver>,
     machine: Machine<WorkerState>,
     pub(super) connection: StateCell<ConnectionState>,
     pub created: Instant,
@@ -60,7 +60,7 @@ pub struct Birth {
     /// The key it is for.
     pub key: Option<Arc<str>>,
     pub metrics: Arc<KindMetrics>,
-    pub events: Arc<Events>,
+    pub observer: Arc<dyn WorkerObserver>,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Inner {
 impl PoolWorker {
     #[must_use]
     pub fn new(birth: Birth) -> Self {
-        let Birth { id, slot, kind, key, metrics, events } = birth;
+        let Birth { id, slot, kind, key, metrics, observer } = birth;
         let now = Instant::now();
         let worker = Self {
             id,
@@ -123,7 +123,7 @@ impl PoolWorker {
             wear: Wear::new(&kind, fastrand::u32(..=100)),
             kind,
             metrics,
-            events,
+            observer,
             machine: Machine::new(WorkerState::Spawning),
             connection: StateCell::new(ConnectionState::Disconnected),
             created: now,
@@ -387,13 +387,6 @@ impl PoolWorker {
     }
 
     fn announce(&self, from: Option<WorkerState>, to: WorkerState, reason: Cow<'static, str>, query: Option<&QueryId>) {
-        self.events.emit(Some(&self.kind.name), || What::Worker {
-            worker: self.id,
-            from,
-            to,
-            reason,
-            query: query.cloned(),
-            key: self.key().cloned(),
-        });
+        self.observer.on_state_change(WorkerStateChange { worker: self, from, to, reason, query });
     }
 }
