@@ -9,9 +9,6 @@ fn main() -> ExitCode {
     if env::args_os().nth(1).is_some_and(|argument| argument == worker::LAUNCH_ARGUMENT) {
         return worker::launch(env::args_os().nth(2).and_then(|plan| plan.into_string().ok()));
     }
-    if env::args_os().nth(1).is_some_and(|argument| argument == worker::STANDBY_ARGUMENT) {
-        return worker::stand_by();
-    }
     if env::args_os().nth(1).is_some_and(|argument| argument == worker::GUARD_ARGUMENT) {
         return worker::guard();
     }

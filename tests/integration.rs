@@ -20,7 +20,6 @@ mod integration {
     mod reload;
     mod sandbox;
     mod security;
-    mod standby;
     mod stop;
     mod tracing;
     mod workers;

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Instant, time::SystemTime};
 use tracing::{Instrument, Span, info, warn};
 
 use crate::{
-    config::Transport,
     model::{DeathCause, DeathCertificate, Exit, StopStage},
     state::{ConnectionState, WorkerState},
 };
@@ -51,30 +50,11 @@ pub(super) struct Driver {
 pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<DeathCertificate> {
     let started = Instant::now();
     let mut driver = Driver::new(worker, host, surroundings);
-    let started_up = driver.start().await;
-    driver.surroundings.renew(driver.worker.kind.transport);
-    let end = match started_up {
+    let end = match driver.start().await {
         Ok(()) => driver.serve().await,
         Err(end) => end,
     };
     driver.finish(end, started).await
-}
-
-impl Surroundings {
-    /// Has ready for the next worker what takes time. A start is to be over by then, so that the two do not compete for the
-    /// processors.
-    fn renew(&self, transport: Transport) {
-        // Nobody but the pool keeps the directory from being removed.
-        let (spawner, sockets) = (self.spawner.clone(), Arc::downgrade(&self.sockets));
-        tokio::spawn(async move {
-            if transport == Transport::Socket
-                && let Some(sockets) = sockets.upgrade()
-            {
-                sockets.prepare();
-            }
-            spawner.renew().await;
-        });
-    }
 }
 
 impl Driver {

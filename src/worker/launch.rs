@@ -1,13 +1,10 @@
 //! The launcher: a short life of our own binary between the server and a worker's command.
 //!
 //! The server starts workers with `posix_spawn`, which stays fast however large the server has grown, but cannot run
-//! code in the child. So it starts this launcher, which sets the child up and then executes the command in its place. Mostly
-//! one has been started ahead of time (`standby`).
+//! code in the child. So it starts this launcher, which sets the child up and then executes the command in its place.
 
 use std::{
-    fs,
-    hint::black_box,
-    io,
+    fs, io,
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
 };
@@ -21,7 +18,6 @@ use super::{
     capabilities,
     confine::{self, Surroundings},
     identity,
-    standby::Errand,
 };
 
 /// The first argument that turns our binary into the launcher.
@@ -30,12 +26,6 @@ pub const LAUNCH_ARGUMENT: &str = "__launch";
 pub(super) const LAUNCH_FAILED: i32 = 125;
 /// What the line on stderr begins with that says why.
 const REPORT_PREFIX: &str = "remuda-launch: ";
-
-/// Of everything that an errand may have, one.
-const REHEARSAL: &[u8] =
-    br#"{"plan":{"parent":1,"directory":"/","private":true,"user":"u","group":"g","confinement":{"no_new_privs":true,
-"landlock_read":["/"],"landlock_write":["/"],"max_open_files":1,"max_processes":1,"max_core_size":1,"max_file_size":1,
-"max_address_space":1,"max_cpu_time":{"secs":1,"nanos":0}},"command":["/dev/zero/a","\"b\""]},"environment":[["A","\u0001"]]}"#;
 
 /// What the launcher is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,25 +74,7 @@ pub fn launch(plan: Option<String>) -> ExitCode {
     report(&attempt(plan))
 }
 
-/// The same for a standby that has been told what to do. The environment is part of that.
-pub(super) fn carry_out(errand: &[u8]) -> ExitCode {
-    report(&match serde_json::from_slice(errand) {
-        Ok(Errand { plan, environment }) => follow(&plan, |command| command.env_clear().envs(environment)),
-        Err(error) => LaunchFailure::said(Stage::Plan, &error.to_string()),
-    })
-}
-
-/// Reads an errand that is none, and executes a program that cannot be there: code that has run before is in memory, and need not
-/// be looked for while a worker waits for it.
-pub(super) fn rehearse() {
-    if let Ok(Errand { plan, environment }) = serde_json::from_slice(black_box(REHEARSAL))
-        && let Ok((program, arguments)) = split(&plan)
-    {
-        let _ = Command::new(program).args(arguments).env_clear().envs(environment).exec();
-    }
-}
-
-pub(super) fn report(failure: &LaunchFailure) -> ExitCode {
+fn report(failure: &LaunchFailure) -> ExitCode {
     let report = serde_json::to_string(failure).unwrap_or_default();
     #[expect(clippy::print_stderr, reason = "the server reads the reason from here")]
     {
@@ -114,20 +86,20 @@ pub(super) fn report(failure: &LaunchFailure) -> ExitCode {
 fn attempt(plan: Option<String>) -> LaunchFailure {
     let Some(plan) = plan else { return LaunchFailure::said(Stage::Plan, "no plan was given") };
     match (serde_json::from_str(&plan), set_apart()) {
-        (Ok(plan), Ok(())) => follow(&plan, |command| command),
+        (Ok(plan), Ok(())) => follow(&plan),
         (Ok(_), Err(failure)) => failure,
         (Err(error), _) => LaunchFailure::said(Stage::Plan, &error.to_string()),
     }
 }
 
 /// Comes back only with the reason why the command was not executed.
-fn follow(plan: &LaunchPlan, finish: impl FnOnce(&mut Command) -> &mut Command) -> LaunchFailure {
+fn follow(plan: &LaunchPlan) -> LaunchFailure {
     let ready = prepare(plan).and_then(|()| split(plan));
     let (program, arguments) = match ready {
         Ok(command) => command,
         Err(failure) => return failure,
     };
-    let error = finish(Command::new(program).args(arguments)).exec();
+    let error = Command::new(program).args(arguments).exec();
     why_not_executed(program, &error, &plan.confinement)
 }
 
@@ -203,17 +175,5 @@ impl LaunchFailure {
     pub(super) fn find(stderr: &str) -> Option<Self> {
         let line = stderr.lines().find_map(|line| line.strip_prefix(REPORT_PREFIX))?;
         serde_json::from_str(line).ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rehearsal_is_an_errand_with_all_there_is() {
-        let errand: Errand = serde_json::from_slice(REHEARSAL).unwrap();
-        let again = serde_json::to_string(&errand).unwrap();
-        assert!(!again.contains("null"), "{again}");
     }
 }

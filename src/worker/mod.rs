@@ -23,7 +23,6 @@ mod reach;
 mod running;
 mod serve;
 mod socket;
-mod standby;
 mod start;
 mod stop;
 mod task;
@@ -50,7 +49,6 @@ pub use pool_worker::{Birth, PoolWorker, StopMode};
 pub use process::Spawner;
 pub use reach::{REACH_ARGUMENT, Reach, reach, try_reach};
 pub use socket::SocketDir;
-pub use standby::{STANDBY_ARGUMENT, stand_by};
 pub use usage::Sample;
 
 /// What a worker needs from the pool it belongs to.

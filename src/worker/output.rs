@@ -44,7 +44,12 @@ impl Drains {
         let [stdout, stderr] = [Channel::Stdout, Channel::Stderr].map(|channel| Forward::new(worker, channel));
         let tail = self.tail.clone();
         self.task = Some(tokio::spawn(async move {
-            tokio::join!(read_all(pipes.stdout, stdout, None), read_all(pipes.stderr, stderr, Some(tail)));
+            let stdout = async {
+                if let Some(pipe) = pipes.stdout {
+                    read_all(pipe, stdout, None).await;
+                }
+            };
+            tokio::join!(stdout, read_all(pipes.stderr, stderr, Some(tail)));
         }));
     }
 

@@ -3,16 +3,12 @@
 use std::{
     fs::{self, DirBuilder, DirEntry, File},
     io,
-    os::unix::{
-        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown},
-        net::UnixListener as StdUnixListener,
-    },
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use nix::unistd::Uid;
-use parking_lot::Mutex;
 use rustix::{
     fs::{Mode, fchmod},
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
@@ -27,8 +23,6 @@ use super::identity::Owner;
 const PREFIX: &str = "remuda-";
 /// A worker's private directory is called so, and then by the worker's number.
 const PRIVATE_PREFIX: char = 'w';
-/// What the socket of the next worker is called.
-const SPARE: &str = "spare";
 /// How many that are not the worker may try to connect to its socket before the worker has to wait for them to be refused.
 const BACKLOG: i32 = 128;
 /// How long the end of a worker waits for its private directory to be removed.
@@ -42,17 +36,6 @@ const NEW_LOCK: &str = "lock.new";
 pub struct SocketDir {
     path: PathBuf,
     _lock: File,
-    /// That of the next worker, made ahead of time. It gets the worker's number when it is taken.
-    spare: Mutex<Option<Listening>>,
-}
-
-/// A socket of which the runtime does not know yet.
-#[derive(Debug)]
-struct Listening {
-    file: SocketFile,
-    /// By which the file is known again.
-    inode: u64,
-    listener: StdUnixListener,
 }
 
 /// One worker's socket, removed when it is no longer needed.
@@ -75,29 +58,25 @@ impl SocketDir {
         let lock = File::create(path.join(NEW_LOCK))?;
         lock.try_lock().map_err(|error| io::Error::other(error.to_string()))?;
         fs::rename(path.join(NEW_LOCK), path.join(LOCK))?;
-        Ok(Self { path, _lock: lock, spare: Mutex::default() })
-    }
-
-    /// Makes the socket of the next worker, if there is none. If that fails now, it is tried again when it is needed.
-    pub(super) fn prepare(&self) {
-        let mut spare = self.spare.lock();
-        if spare.is_none() {
-            *spare = Listening::bind(self.path.join(SPARE)).ok();
-        }
+        Ok(Self { path, _lock: lock })
     }
 
     /// Makes the socket for one worker, which nobody but the worker's user can connect to. The directory around it
     /// stays ours, so that nobody can put something else in its place.
     pub(super) fn listen(&self, worker: WorkerId, owner: Owner) -> io::Result<WorkerSocket> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // The file has the socket's mode from its first moment on.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let path = self.path.join(worker.to_string());
-        let spare = self.spare.lock().take();
-        let moved = spare.and_then(|socket| socket.move_to(&path).ok());
-        let Listening { file, listener, .. } = moved.map_or_else(|| Listening::bind(path), Ok)?;
+        bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        let file = SocketFile(path);
+        listen(&socket, BACKLOG)?;
         if owner.is_another_user() {
             lchown(&file.0, owner.user, owner.group).map_err(|error| cannot_give("socket", &error))?;
             self.let_through()?;
         }
-        Ok(WorkerSocket { file, listener: UnixListener::from_std(listener)? })
+        Ok(WorkerSocket { file, listener: UnixListener::from_std(socket.into())? })
     }
 
     /// Makes an empty directory that only the worker's user can enter.
@@ -127,36 +106,6 @@ fn cannot_give(what: &str, error: &io::Error) -> io::Error {
 impl Drop for SocketDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-impl Listening {
-    fn bind(path: PathBuf) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The file has the socket's mode from its first moment on.
-        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        let file = SocketFile(path);
-        let inode = fs::symlink_metadata(&file.0)?.ino();
-        listen(&socket, BACKLOG)?;
-        Ok(Self { file, inode, listener: socket.into() })
-    }
-
-    fn move_to(mut self, path: &Path) -> io::Result<Self> {
-        fs::rename(&self.file.0, path)?;
-        path.clone_into(&mut self.file.0);
-        if fs::symlink_metadata(path)?.ino() != self.inode {
-            // Who may write here may have put another in its place while nobody looked.
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        // Nobody had a reason to come before it was anyone's. Whoever goes on coming is not waited for.
-        for _ in 0..=BACKLOG {
-            if self.listener.accept().is_err() {
-                break;
-            }
-        }
-        Ok(self)
     }
 }
 
@@ -235,7 +184,7 @@ fn is_left_over(entry: &DirEntry) -> io::Result<bool> {
 
 /// Whether this is the name of a worker's socket or private directory.
 fn is_workers(name: &str) -> bool {
-    name == SPARE || name.strip_prefix(PRIVATE_PREFIX).unwrap_or(name).parse::<u64>().is_ok()
+    name.strip_prefix(PRIVATE_PREFIX).unwrap_or(name).parse::<u64>().is_ok()
 }
 
 fn is_suffix(text: &str) -> bool {
@@ -244,10 +193,6 @@ fn is_suffix(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write, os::unix::net::UnixStream as StdUnixStream};
-
-    use tokio::io::AsyncReadExt;
-
     use super::*;
 
     #[tokio::test]
@@ -259,44 +204,14 @@ mod tests {
         assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
         assert!(!dir.path.join("1").exists());
-        dir.prepare();
         let private = dir.private(WorkerId(1), Owner::default()).unwrap();
         assert_eq!(fs::metadata(private.path()).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(private.path().join("left"), "behind").unwrap();
         private.remove().await;
         assert!(!dir.path.join("w1").exists());
-        assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 2, "the lock, and the socket of who comes next");
+        assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 1, "only the lock is left");
         drop(dir);
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_socket_that_was_made_ahead_is_as_if_it_had_been_made_now() {
-        let base = tempfile::tempdir().unwrap();
-        let dir = SocketDir::create(base.path()).unwrap();
-        let spare = dir.path.join(SPARE);
-        for worker in 1..=4 {
-            dir.prepare();
-            match worker {
-                2 => fs::remove_file(&spare).unwrap(),
-                3 => {
-                    fs::remove_file(&spare).unwrap();
-                    drop(StdUnixListener::bind(&spare).unwrap());
-                }
-                _ => {}
-            }
-            let early = StdUnixStream::connect(&spare);
-            let socket = dir.listen(WorkerId(worker), Owner::default()).unwrap();
-            assert_eq!(socket.path(), dir.path.join(worker.to_string()));
-            assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
-            let connected = StdUnixStream::connect(socket.path()).unwrap();
-            (&connected).write_all(b"x").unwrap();
-            let (mut accepted, _) = socket.listener.accept().await.unwrap();
-            let said = timeout(Duration::from_secs(10), accepted.read_u8()).await;
-            assert_eq!(said.expect("whoever came early is not taken for the worker").unwrap(), b'x');
-            assert_eq!(early.is_ok(), matches!(worker, 1 | 4));
-        }
-        assert_eq!(fs::read_dir(&dir.path).unwrap().count(), 1, "nothing is left but the lock");
     }
 
     #[test]
@@ -306,7 +221,6 @@ mod tests {
         fs::create_dir(&leftover).unwrap();
         File::create(leftover.join(LOCK)).unwrap();
         fs::create_dir_all(leftover.join("w7/precious no more")).unwrap();
-        File::create(leftover.join("spare")).unwrap();
         File::create(leftover.join("7")).unwrap();
         let others = ["remuda-project", "remuda-89abcdef"].map(|name| base.path().join(name));
         for other in &others {

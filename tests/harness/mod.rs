@@ -26,7 +26,7 @@ pub(crate) use command::{run, told};
 pub(crate) use herd::Gate;
 pub(crate) use load::Load;
 pub(crate) use log::end_of;
-pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal, standby_of, zombies_of};
+pub(crate) use processes::{alive, descendants, group_of, guardian_of, send_signal, zombies_of};
 pub(crate) use public::{DAEMON, NOBODY, is_root, public_copy, public_dir};
 pub(crate) use seed::Seed;
 pub(crate) use server::{SHARED_SECRETS, Server, fake_kind, remuda, skip};

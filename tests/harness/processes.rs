@@ -16,7 +16,7 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).expect("the process can be signalled");
 }
 
-/// All live processes below `pid` that are neither the server's guardian nor its standby.
+/// All live processes below `pid` other than the server's guardian.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let all: Vec<(u32, u32)> = all_pids().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
     let mut found = vec![pid];
@@ -31,17 +31,8 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
 
 /// The server's guardian.
 pub(crate) fn guardian_of(server: u32) -> u32 {
-    child_called(server, "__guard").expect("a server has a guardian")
-}
-
-/// The launcher that waits for the server's next worker, if one does.
-pub(crate) fn standby_of(server: u32) -> Option<u32> {
-    child_called(server, "__standby")
-}
-
-fn child_called(server: u32, name: &str) -> Option<u32> {
-    let own = |pid: &u32| is_called(*pid, name) && stat(*pid).is_some_and(|stat| stat.parent == server);
-    all_pids().find(own)
+    let is_guardian = |pid: &u32| is_called(*pid, "__guard") && stat(*pid).is_some_and(|stat| stat.parent == server);
+    all_pids().find(is_guardian).expect("a server has a guardian")
 }
 
 /// Whether it is one of the server's own processes, or about to be something else: until it has executed its program, a
@@ -49,7 +40,7 @@ fn child_called(server: u32, name: &str) -> Option<u32> {
 fn is_helper(pid: u32) -> bool {
     let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let parent = stat(pid).map_or_else(Vec::new, |stat| line(stat.parent));
-    is_called(pid, "__guard") || is_called(pid, "__standby") || (is_servers(&parent) && line(pid) == parent)
+    is_called(pid, "__guard") || (is_servers(&parent) && line(pid) == parent)
 }
 
 fn is_called(pid: u32, argument: &str) -> bool {

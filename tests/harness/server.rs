@@ -236,7 +236,7 @@ impl Server {
     pub(crate) fn belongings(&self) -> BTreeSet<String> {
         let [own] = self.leftovers().try_into().expect("the server has one directory");
         let names = std::fs::read_dir(own).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
-        names.filter(|name| name != "lock" && name != "spare").collect()
+        names.filter(|name| name != "lock").collect()
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::harness::{
     Client, NOBODY, Server, TestEvent, alive, descendants, eventually, eventually_async, fake_kind, guardian_of,
-    is_root, public_copy, public_dir, query, send_signal, skip, standby_of,
+    is_root, public_copy, public_dir, query, send_signal, skip,
 };
 
 /// What came of an attempt by a worker of the kind that serves this type.
@@ -51,9 +51,7 @@ async fn a_worker_of_the_servers_own_user_cannot_look_into_the_server() {
     let (own, guardian) = (server.pid(), guardian_of(server.pid()));
     assert!(environment_of(own).contains("SECRET=hush"));
     assert_eq!(environment_of(guardian), "", "the guardian has none of it");
-    let standby = eventually("a standby", || standby_of(own));
-    assert_eq!(environment_of(standby), "", "nor has the standby");
-    for process in [own, guardian, standby] {
+    for process in [own, guardian] {
         for (how, what) in [("read", "environ"), ("read", "mem"), ("read", "auxv"), ("list", "fd")] {
             let path = format!("/proc/{process}/{what}");
             assert_eq!(attempt(&mut client, "k", json!({ how: path })).await, "PermissionDenied", "{path}");

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::harness::{
     Client, Gate, Server, TestEvent, alive, eventually, eventually_async, fake_kind, group_of, guardian_of, is_root,
-    query, send_signal,
+    query, send_signal, zombies_of,
 };
 
 fn all_ready(server: &Server, kind: &str, count: usize) {
@@ -137,6 +137,49 @@ async fn a_killed_server_leaves_nothing_of_a_wrapped_worker_either() {
     server.signal(Signal::SIGKILL);
     server.wait();
     eventually("all of them to die", || all.iter().all(|pid| !alive(*pid)).then_some(()));
+}
+
+#[tokio::test]
+async fn worker_ends_with_a_server_that_has_lost_its_guardian() {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let mut server = Server::start(&fake_kind("k", &[], "min = 1"));
+        all_ready(&server, "k", 1);
+        let workers = server.worker_pids();
+        // Only the parent-death signal is left.
+        send_signal(guardian_of(server.pid()), Signal::SIGKILL);
+        server.signal(signal);
+        server.wait();
+        eventually("the worker to die", || workers.iter().all(|pid| !alive(*pid)).then_some(()));
+    }
+}
+
+#[tokio::test]
+async fn killed_workers_are_reaped_and_replaced() {
+    let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
+    let mut client = server.client().await;
+    for _ in 0..10 {
+        let seen = client.execute(query(&json!({"steps": ["env"]}))).await.result();
+        let pid: u32 = seen["pid"].as_u64().unwrap().try_into().unwrap();
+        send_signal(pid, Signal::SIGKILL);
+        eventually("the worker to be reaped", || (!std::fs::exists(format!("/proc/{pid}")).unwrap()).then_some(()));
+    }
+    assert_eq!(zombies_of(server.pid()), Vec::<u32>::new());
+    assert_eq!(server.stop_cleanly().code(), Some(0));
+}
+
+#[tokio::test]
+async fn worker_gets_a_large_environment_and_over_stdio_only_its_standard_streams() {
+    let large = "x".repeat(100_000);
+    let settings = format!("min = 1\ntransport = \"stdio\"\nenv = {{ LARGE = {large:?} }}");
+    let server = Server::start(&fake_kind("k", &["--stdio"], &settings));
+    let mut client = server.client().await;
+    let seen = client.execute(query(&json!({"steps": ["env"]}))).await.result();
+    assert_eq!(seen["env"]["LARGE"], json!(large));
+    let descriptors: HashMap<String, String> = serde_json::from_value(seen["fds"].clone()).unwrap();
+    let foreign = descriptors.iter().filter(|(_, target)| !target.contains("/proc/")).map(|(number, _)| number.as_str());
+    let mut foreign: Vec<&str> = foreign.collect();
+    foreign.sort_unstable();
+    assert_eq!(foreign, ["0", "1", "2"], "{descriptors:?}");
 }
 
 #[tokio::test]
