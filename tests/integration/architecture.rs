@@ -68,8 +68,7 @@ fn nothing_goes_around_tonic_and_hyper() {
 fn only_the_process_module_starts_and_signals_processes() {
     // The launcher, the guardian and `reach` are programs of their own, in the same binary; `orphans` keeps the
     // book of children.
-    let allowed =
-        ["process", "launch", "guard", "reach", "orphans"].map(|name| format!("src/worker/{name}.rs"));
+    let allowed = ["process", "launch", "guard", "reach", "orphans"].map(|name| format!("src/worker/{name}.rs"));
     only_in(&["Command::new", "kill_process", "pidfd", "Signal::"], |name| {
         // The load generator is a program of its own too: a client.
         name == "src/bench/process.rs" || allowed.iter().any(|allowed| allowed == name)

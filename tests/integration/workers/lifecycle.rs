@@ -176,7 +176,8 @@ async fn worker_gets_a_large_environment_and_over_stdio_only_its_standard_stream
     let seen = client.execute(query(&json!({"steps": ["env"]}))).await.result();
     assert_eq!(seen["env"]["LARGE"], json!(large));
     let descriptors: HashMap<String, String> = serde_json::from_value(seen["fds"].clone()).unwrap();
-    let foreign = descriptors.iter().filter(|(_, target)| !target.contains("/proc/")).map(|(number, _)| number.as_str());
+    let foreign =
+        descriptors.iter().filter(|(_, target)| !target.contains("/proc/")).map(|(number, _)| number.as_str());
     let mut foreign: Vec<&str> = foreign.collect();
     foreign.sort_unstable();
     assert_eq!(foreign, ["0", "1", "2"], "{descriptors:?}");
