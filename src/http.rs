@@ -40,8 +40,8 @@ use tracing::warn;
 
 use crate::{
     pool::{Health, Pool},
-    security::{Denied, Inside, Need, Tls, Tokens},
-    transport::{ConnectionLimiter, Secured, Slot},
+    security::{AuthError, Alpn, RequiredRole, Tls, Tokens},
+    transport::{ConnectionLimiter, MaybeTlsStream, Slot},
 };
 
 /// The text format's own content type.
@@ -92,7 +92,7 @@ pub async fn serve(listener: TcpListener, pool: Pool, door: Door, stop: impl Fut
             slot = limiter.clone().acquire() => slot,
         };
         let service = service.clone();
-        let stream = Secured::new(stream, door.tls.as_deref(), Inside::Http1);
+        let stream = MaybeTlsStream::new(stream, door.tls.as_deref(), Alpn::Http1);
         connections.spawn(async move { attend(stream, service, slot, LIFETIME).await });
     }
     closing.cancel();
@@ -112,7 +112,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Answers the requests of one connection. What goes wrong with it is the client's to find.
-async fn attend(stream: Secured, service: TowerToHyperService<Router>, slot: Slot, lifetime: Duration) {
+async fn attend(stream: MaybeTlsStream, service: TowerToHyperService<Router>, slot: Slot, lifetime: Duration) {
     let heard = AtomicBool::new(false);
     let service = service_fn(|request| {
         heard.store(true, Relaxed);
@@ -128,7 +128,7 @@ async fn attend(stream: Secured, service: TowerToHyperService<Router>, slot: Slo
     let patience = tokio::select! {
         _ = connection.as_mut() => return,
         () = sleep(lifetime) => PATIENCE,
-        () = slot.entry.asked_to_leave() => if slot.entry.is_leaving() { FAREWELL } else { PATIENCE },
+        () = slot.entry.wait_for_leave_request() => if slot.entry.is_leaving() { FAREWELL } else { PATIENCE },
     };
     if patience == FAREWELL && !heard.load(Relaxed) {
         return;
@@ -156,9 +156,9 @@ async fn admit(State(door): State<Door>, request: Request, next: Next) -> Respon
         return next.run(request).await;
     }
     let header = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match tokens.check(header, Need::Read) {
+    match tokens.check(header, RequiredRole::Read) {
         Ok(()) => next.run(request).await,
-        Err(denied @ Denied::MissingRole(_)) => (StatusCode::FORBIDDEN, format!("{denied}\n")).into_response(),
+        Err(denied @ AuthError::MissingRole(_)) => (StatusCode::FORBIDDEN, format!("{denied}\n")).into_response(),
         Err(denied) => {
             (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], format!("{denied}\n")).into_response()
         }
@@ -218,7 +218,7 @@ mod tests {
         let mut asking = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let limiter = ConnectionLimiter::new(2, CancellationToken::new());
         for _ in 0..2 {
-            let stream = Secured::new(listener.accept().await.unwrap().0, None, Inside::Http1);
+            let stream = MaybeTlsStream::new(listener.accept().await.unwrap().0, None, Alpn::Http1);
             let service = TowerToHyperService::new(Router::new().route("/", get(answer_late)));
             let slot = limiter.try_acquire().unwrap();
             tokio::spawn(attend(stream, service, slot, LIFE));

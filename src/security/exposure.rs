@@ -15,27 +15,27 @@ use super::secrets::Secret;
      server.tls_key, or server.tokens, or bind it to 127.0.0.1; if the network itself is safe, set \
      server.allow_insecure = true"
 )]
-pub struct Exposed {
+pub struct ExposedListener {
     key: &'static str,
     address: SocketAddr,
 }
 
-/// What the operator may have meant, and should know of.
+/// A risk that the configuration allows, and of which the operator is warned.
 #[derive(Debug, Error)]
 pub enum Risk {
     #[error(
-        "{key} = \"{address}\" is open to other machines without TLS or tokens (server.allow_insecure): whoever reaches it is let \
+        "{key} = \"{address}\" is open to other machines without TLS or tokens (server.allow_insecure): every client is let \
          in; to protect it, set server.tls_cert and server.tls_key, or server.tokens"
     )]
-    Open { key: &'static str, address: SocketAddr },
+    Unprotected { key: &'static str, address: SocketAddr },
     #[error("{key} = \"{address}\" is open to other machines without TLS: tokens can be read on the way; set {remedy}")]
-    Overheard { key: &'static str, address: SocketAddr, remedy: &'static str },
+    Unencrypted { key: &'static str, address: SocketAddr, remedy: &'static str },
     #[error("{} can be read or written by others (its mode is {mode:03o}); chmod 600 ({})", .secret.path.display(), .secret.key)]
-    Loose { secret: Secret, mode: u32 },
+    LoosePermissions { secret: Secret, mode: u32 },
 }
 
 /// Refuses unprotected listeners, unless the configuration allows them, and returns the risks of the others.
-pub(super) fn check(config: &ServerConfig) -> Result<Vec<Risk>, Exposed> {
+pub(super) fn check(config: &ServerConfig) -> Result<Vec<Risk>, ExposedListener> {
     let has_tls = config.tls.is_some();
     let listen = match &config.listen {
         Listen::Tcp(address) => Some(("server.listen", *address, has_tls)),
@@ -48,10 +48,10 @@ pub(super) fn check(config: &ServerConfig) -> Result<Vec<Risk>, Exposed> {
             continue;
         }
         risks.push(match config.tokens.is_some() {
-            false if !config.allow_insecure => return Err(Exposed { key, address }),
-            false => Risk::Open { key, address },
-            true if has_tls => Risk::Overheard { key, address, remedy: "server.http_tls = true" },
-            true => Risk::Overheard { key, address, remedy: "server.tls_cert and server.tls_key" },
+            false if !config.allow_insecure => return Err(ExposedListener { key, address }),
+            false => Risk::Unprotected { key, address },
+            true if has_tls => Risk::Unencrypted { key, address, remedy: "server.http_tls = true" },
+            true => Risk::Unencrypted { key, address, remedy: "server.tls_cert and server.tls_key" },
         });
     }
     Ok(risks)

@@ -1,25 +1,27 @@
-//! What protects the server's two doors: TLS and tokens, loaded together, renewed while it runs.
-
-use std::{path::Path, sync::Arc, time::Duration};
-
-use thiserror::Error;
-use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
-
-use crate::config::{Config, ServerConfig};
+//! Protection of the gRPC and HTTP listeners: TLS and tokens, loaded together and reloaded while the server runs.
 
 mod exposure;
+mod reloadable;
 mod secrets;
 mod tls;
 mod tokens;
 
-pub use exposure::{Exposed, Risk};
-pub use secrets::{Leak, Secret, SecretsError, check_secret_access};
-pub use tls::{Inside, Tls, TlsError};
-pub use tokens::{Denied, Need, Role, TokenFileError, Tokens};
+use std::{error::Error as StdError, path::Path, sync::Arc, time::Duration};
 
-/// How often the files are looked at for a change.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+use thiserror::Error;
+use tokio::{task::spawn_blocking, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::config::Config;
+
+pub use exposure::{ExposedListener, Risk};
+pub use secrets::{Leak, Secret, SecretsError, check_secret_access};
+pub use tls::{Alpn, Tls, TlsError};
+pub use tokens::{AuthError, RequiredRole, TokenFileError, Tokens};
+
+/// Interval at which the files are checked for changes.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 pub enum SecurityError {
@@ -28,12 +30,12 @@ pub enum SecurityError {
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
     #[error(transparent)]
-    Exposed(#[from] Exposed),
+    Exposed(#[from] ExposedListener),
     #[error(transparent)]
     Secrets(#[from] SecretsError),
 }
 
-/// Cheap to clone.
+/// Certificates and tokens of a server. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
     pub tls: Option<Arc<Tls>>,
@@ -41,52 +43,48 @@ pub struct Security {
 }
 
 impl Security {
-    /// Loads what the configuration asks for, and refuses to stand open to the world or to its workers. Tells what is risky
-    /// nonetheless. `launcher` is our own binary.
+    /// Loads the files that the configuration names. Fails if a listener would be exposed or workers could read the server's
+    /// secrets; lesser risks are returned. `launcher` is our own binary.
     pub fn load(config: &Config, launcher: &Path) -> Result<(Self, Vec<Risk>), SecurityError> {
-        let (security, mut risks) = Self::open(&config.server)?;
+        let tls = config.server.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
+        let tokens = config.server.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
+        let mut risks = exposure::check(&config.server)?;
         check_secret_access(&config.server, &config.kinds, launcher)?;
         for secret in secrets::all(&config.server) {
-            risks.extend(secret.loose_mode().map(|mode| Risk::Loose { secret, mode }));
+            risks.extend(secret.loose_mode().map(|mode| Risk::LoosePermissions { secret, mode }));
         }
-        Ok((security, risks))
-    }
-
-    fn open(config: &ServerConfig) -> Result<(Self, Vec<Risk>), SecurityError> {
-        let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
-        let tokens = config.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
-        let risks = exposure::check(config)?;
         Ok((Self { tls, tokens }, risks))
     }
 
-    /// Reads the files again. What cannot be used is told, and what was in force stays in force.
+    /// Reads the files again. What cannot be used is logged, and the current certificates or tokens stay.
     pub fn reload(&self) {
         if let Some(tls) = &self.tls {
-            match tls.reload() {
-                Ok(()) => info!("certificates reloaded"),
-                Err(error) => error!("the certificates in force stay in force: {error}"),
-            }
+            log_reload("certificate", tls.reload());
         }
         if let Some(tokens) = &self.tokens {
-            match tokens.reload() {
-                Ok(()) => info!("tokens reloaded"),
-                Err(error) => error!("the tokens in force stay in force: {error}"),
-            }
+            log_reload("token", tokens.reload());
         }
     }
 
-    /// Renews what has changed on disk, until told to stop.
+    /// Reloads when files change, until `stop` is cancelled.
     pub async fn watch(self, stop: CancellationToken) {
         if self.tls.is_none() && self.tokens.is_none() {
             return;
         }
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+        while stop.run_until_cancelled(sleep(FILE_CHECK_INTERVAL)).await.is_some() {
             let stale = self.tls.as_ref().is_some_and(|tls| tls.is_stale())
                 || self.tokens.as_ref().is_some_and(|tokens| tokens.is_stale());
             if stale {
                 let security = self.clone();
-                let _ = tokio::task::spawn_blocking(move || security.reload()).await;
+                let _ = spawn_blocking(move || security.reload()).await;
             }
         }
+    }
+}
+
+fn log_reload(subject: &str, reloaded: Result<(), impl StdError>) {
+    match reloaded {
+        Ok(()) => info!("{subject}s reloaded"),
+        Err(error) => error!("{subject} reload failed, keeping the current ones: {error}"),
     }
 }

@@ -1,4 +1,4 @@
-//! The files that only the server should read, and whether a kind's workers could get at them.
+//! Keeps the files that only the server may read from workers.
 
 use std::{
     fmt, fs, io,
@@ -15,14 +15,14 @@ use crate::{
     worker::{self, Reach},
 };
 
-/// Such a file, and the key that names it.
+/// A file that only the server may read, and the config key that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
     pub key: &'static str,
     pub path: PathBuf,
 }
 
-/// What a kind's workers could do with a secret.
+/// Access that workers of a kind would have to a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leak {
     pub kind: Arc<str>,
@@ -30,16 +30,16 @@ pub struct Leak {
     pub reach: Reach,
 }
 
-/// Why kinds are not taken on.
+/// Reason for refusing kinds.
 #[derive(Debug, Error)]
 pub enum SecretsError {
     #[error(
-        "{}; give such a kind a user of its own (user), shut it in (landlock_read), or keep the file from it; if you trust \
+        "{}; give such a kind a user of its own (user), confine it (landlock_read), or deny it the file; if you trust \
          its workers with the file, set server.workers_may_read_secrets = true", list(.0)
     )]
     Leaks(Vec<Leak>),
     #[error("cannot find out whether workers could read the server's secrets: {0}")]
-    Unknown(io::Error),
+    Unchecked(io::Error),
 }
 
 /// All secrets of a server.
@@ -50,19 +50,19 @@ pub(super) fn all(server: &ServerConfig) -> Vec<Secret> {
     key.into_iter().chain(tokens).collect()
 }
 
-/// Refuses kinds whose workers could read or replace the server's secrets, unless it is said that they may. `launcher` is
+/// Refuses kinds whose workers could read or replace the server's secrets, unless the configuration allows it. `launcher` is
 /// our own binary.
 pub fn check_secret_access(server: &ServerConfig, kinds: &[KindConfig], launcher: &Path) -> Result<(), SecretsError> {
     let secrets = all(server);
     if server.workers_may_read_secrets || secrets.is_empty() {
         return Ok(());
     }
-    let names = names(&secrets).map_err(SecretsError::Unknown)?;
-    let paths: Vec<&Path> = names.iter().map(|(_, path)| path.as_path()).collect();
+    let secret_paths = paths(&secrets).map_err(SecretsError::Unchecked)?;
+    let paths: Vec<&Path> = secret_paths.iter().map(|(_, path)| path.as_path()).collect();
     let mut leaks: Vec<Leak> = Vec::new();
     for kind in kinds {
-        let reached = worker::reach(launcher, kind, &paths).map_err(SecretsError::Unknown)?;
-        for ((secret, _), reach) in names.iter().zip(reached) {
+        let reached = worker::reach(launcher, kind, &paths).map_err(SecretsError::Unchecked)?;
+        for ((secret, _), reach) in secret_paths.iter().zip(reached) {
             let Some(reach) = reach else { continue };
             let leak = Leak { kind: kind.name.clone(), secret: (*secret).clone(), reach };
             if leaks.last() != Some(&leak) {
@@ -73,18 +73,18 @@ pub fn check_secret_access(server: &ServerConfig, kinds: &[KindConfig], launcher
     if leaks.is_empty() { Ok(()) } else { Err(SecretsError::Leaks(leaks)) }
 }
 
-/// Each secret by its own name and by the one behind all links: either may lie where it can be replaced.
-fn names(secrets: &[Secret]) -> io::Result<Vec<(&Secret, PathBuf)>> {
-    let mut names = Vec::new();
+/// Each secret by its own path and by the one behind all links: either may lie where it can be replaced.
+fn paths(secrets: &[Secret]) -> io::Result<Vec<(&Secret, PathBuf)>> {
+    let mut paths = Vec::new();
     for secret in secrets {
-        names.push((secret, secret.path.clone()));
-        names.push((secret, fs::canonicalize(&secret.path)?));
+        paths.push((secret, secret.path.clone()));
+        paths.push((secret, fs::canonicalize(&secret.path)?));
     }
-    Ok(names)
+    Ok(paths)
 }
 
 impl Secret {
-    /// The permissions of the file, if they let others read or write it. The server's own group is no other.
+    /// The permissions of the file, if they let others than the server's user and group read or write it.
     pub(super) fn loose_mode(&self) -> Option<u32> {
         let metadata = fs::metadata(&self.path).ok()?;
         let own_group = metadata.gid() == getegid().as_raw();

@@ -1,161 +1,146 @@
-//! TLS on the way in: certificates from files, client certificates if asked for, and new ones without a restart.
+//! TLS certificates of the server: read from files, reloaded without a restart, with client certificates if required.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
 };
 
-use parking_lot::RwLock;
 use thiserror::Error;
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        RootCertStore, ServerConfig,
+        Error as RustlsError, RootCertStore, ServerConfig,
         crypto::{CryptoProvider, ring},
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-        server::{NoServerSessionStorage, WebPkiClientVerifier},
+        server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     },
 };
 
 use crate::config::TlsFiles;
 
+use super::reloadable::Reloadable;
+
 #[derive(Debug, Error)]
 pub enum TlsError {
     #[error("cannot read {}: {error} ({key})", .path.display())]
     Unreadable { key: &'static str, path: PathBuf, error: io::Error },
-    #[error("{} holds no {what} in PEM ({key})", .path.display())]
-    Nothing { key: &'static str, path: PathBuf, what: &'static str },
+    #[error("{} holds no {content} in PEM ({key})", .path.display())]
+    Empty { key: &'static str, path: PathBuf, content: &'static str },
     #[error("cannot use the certificate and key: {0} (server.tls_cert, server.tls_key)")]
-    Unusable(String),
+    InvalidCertificate(String),
     #[error("cannot use the authorities for client certificates: {0} (server.tls_client_ca)")]
-    BadAuthorities(String),
+    InvalidAuthorities(String),
 }
 
-/// What protocol is spoken inside.
+/// Protocol inside TLS, as the handshake negotiates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
+pub enum Alpn {
     Http2,
     Http1,
 }
 
-/// The certificates in force. Connections that are open keep those they began with.
+/// The current certificates. Open connections keep those of their handshake.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
-    current: RwLock<Loaded>,
+    current: Reloadable<TlsConfigs>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct TlsConfigs {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
-    stamps: Vec<Option<SystemTime>>,
 }
 
 impl Tls {
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let loaded = load(&files)?;
-        Ok(Self { files, current: RwLock::new(loaded) })
+        let paths = [&files.cert, &files.key].into_iter().chain(&files.client_ca).cloned().collect();
+        let current = Reloadable::load(paths, || read(&files))?;
+        Ok(Self { files, current })
     }
 
-    /// Reads the files again. If they cannot be used, what was in force stays in force.
+    /// Reads the files again. If they cannot be used, the current certificates stay.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let loaded = load(&self.files);
-        if loaded.is_err() {
-            // Told once, and not each time someone looks.
-            self.current.write().stamps = stamps(&self.files);
-        }
-        *self.current.write() = loaded?;
-        Ok(())
+        self.current.reload(|| read(&self.files))
     }
 
-    /// Whether the files were changed since they were read.
+    /// True if a file has changed since it was read.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        stamps(&self.files) != self.current.read().stamps
+        self.current.is_stale()
     }
 
-    /// Takes the next connection with the certificates that are in force now.
+    /// Accepts a connection with the current certificates.
     #[must_use]
-    pub fn acceptor(&self, inside: Inside) -> TlsAcceptor {
-        let current = self.current.read();
-        TlsAcceptor::from(match inside {
-            Inside::Http2 => current.http2.clone(),
-            Inside::Http1 => current.http1.clone(),
+    pub fn acceptor(&self, alpn: Alpn) -> TlsAcceptor {
+        let current = self.current.get();
+        TlsAcceptor::from(match alpn {
+            Alpn::Http2 => current.http2.clone(),
+            Alpn::Http1 => current.http1.clone(),
         })
     }
 }
 
-fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
-    // Before the files are read: a change while they are being read is then seen later.
-    let stamps = stamps(files);
+fn read(files: &TlsFiles) -> Result<TlsConfigs, TlsError> {
     let certs = certificates("server.tls_cert", &files.cert)?;
-    let key = key(&files.key)?;
+    let key = private_key(&files.key)?;
     let authorities = files.client_ca.as_deref().map(|path| certificates("server.tls_client_ca", path)).transpose()?;
-    let provider = Arc::new(ring::default_provider());
-    let config = |inside| configure(&provider, certs.clone(), key.clone_key(), authorities.clone(), inside);
-    Ok(Loaded { http2: config(Inside::Http2)?, http1: config(Inside::Http1)?, stamps })
+    let mut http2 = configure(certs, key, authorities)?;
+    let mut http1 = http2.clone();
+    http2.alpn_protocols = vec![b"h2".to_vec()];
+    http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConfigs { http2: Arc::new(http2), http1: Arc::new(http1) })
 }
 
 fn configure(
-    provider: &Arc<CryptoProvider>,
     certs: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     authorities: Option<Vec<CertificateDer<'static>>>,
-    inside: Inside,
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<ServerConfig, TlsError> {
+    let invalid = |error: RustlsError| TlsError::InvalidCertificate(error.to_string());
+    let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError::Unusable(error.to_string()))?;
-    let asks_for_certificates = authorities.is_some();
-    let builder = match authorities {
-        None => builder.with_no_client_auth(),
-        Some(authorities) => {
-            let mut roots = RootCertStore::empty();
-            for authority in authorities {
-                roots.add(authority).map_err(|error| TlsError::BadAuthorities(error.to_string()))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
-                .build()
-                .map_err(|error| TlsError::BadAuthorities(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        .map_err(invalid)?;
+    let Some(authorities) = authorities else {
+        return builder.with_no_client_auth().with_single_cert(certs, key).map_err(invalid);
     };
-    let mut config = builder.with_single_cert(certs, key).map_err(|error| TlsError::Unusable(error.to_string()))?;
-    config.alpn_protocols = vec![match inside {
-        Inside::Http2 => b"h2".to_vec(),
-        Inside::Http1 => b"http/1.1".to_vec(),
-    }];
-    if asks_for_certificates {
-        // Who resumes a session does not show its certificate again, which may have expired since.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+    let verifier = client_verifier(authorities, provider)?;
+    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(certs, key).map_err(invalid)?;
+    // A resumed session does not present its certificate again, which may have expired since.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn client_verifier(
+    authorities: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| TlsError::InvalidAuthorities(error.to_string()))?;
     }
-    Ok(Arc::new(config))
+    WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+        .build()
+        .map_err(|error| TlsError::InvalidAuthorities(error.to_string()))
 }
 
 fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = contents(key, path)?;
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem).flatten().collect();
-    if found.is_empty() {
-        return Err(TlsError::Nothing { key, path: path.to_owned(), what: "certificate" });
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&read_file(key, path)?).flatten().collect();
+    if certificates.is_empty() {
+        return Err(TlsError::Empty { key, path: path.to_owned(), content: "certificate" });
     }
-    Ok(found)
+    Ok(certificates)
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let pem = contents("server.tls_key", path)?;
-    let nothing = |_| TlsError::Nothing { key: "server.tls_key", path: path.to_owned(), what: "private key" };
-    PrivateKeyDer::from_pem_slice(&pem).map_err(nothing)
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let key = "server.tls_key";
+    PrivateKeyDer::from_pem_slice(&read_file(key, path)?)
+        .map_err(|_| TlsError::Empty { key, path: path.to_owned(), content: "private key" })
 }
 
-fn contents(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+fn read_file(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(|error| TlsError::Unreadable { key, path: path.to_owned(), error })
-}
-
-fn stamps(files: &TlsFiles) -> Vec<Option<SystemTime>> {
-    let stamp = |path: &PathBuf| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()].into_iter().flatten().map(stamp).collect()
 }

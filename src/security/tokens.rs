@@ -1,55 +1,52 @@
-//! Who may do what: bearer tokens from a file, each with a name and roles.
+//! Bearer tokens from a file, each with a name and roles.
 
 use std::{
     borrow::Cow,
     fmt, fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
 };
 
-use parking_lot::RwLock;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-/// Shorter ones can be guessed.
-const SHORTEST: usize = 16;
-/// No list of tokens is this long; the path is that of something else.
-const MOST_BYTES: u64 = 1 << 20;
+use super::reloadable::Reloadable;
 
-/// What the bearer of a token may do.
+/// Shorter tokens can be guessed.
+const TOKEN_MIN_BYTES: usize = 16;
+/// A longer file is not a list of tokens.
+const TOKEN_FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// Permission of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+enum Role {
     /// Submit, execute and cancel queries, and read their results.
     Submit,
-    /// Look at results, queries, workers, events, metrics.
+    /// Read results, queries, workers, events and metrics.
     Read,
-    /// Everything, also what changes the pool.
+    /// Everything, including changes to the pool.
     Admin,
 }
 
-/// What a call needs.
+/// Role that a call requires. `Admin` is enough for every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum RequiredRole {
     Submit,
     Read,
-    /// Either of the two.
     SubmitOrRead,
     Admin,
 }
 
-/// Why a call is refused. The texts tell nothing that helps to guess a token.
+/// Reason for refusing a call. The texts hold nothing that helps to guess a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Denied {
+pub enum AuthError {
     #[error("this server needs a token; send it as authorization: Bearer <token>")]
-    NoToken,
+    MissingToken,
     #[error("the token is not valid")]
-    BadToken,
+    InvalidToken,
     #[error("the token does not have the role that this call needs: {0}")]
-    MissingRole(Need),
+    MissingRole(RequiredRole),
 }
 
-/// A line of the token file that cannot be used, or the file itself.
 #[derive(Debug, Error)]
 pub enum TokenFileError {
     #[error("cannot read the token file {}: {error} (server.tokens)", .path.display())]
@@ -57,22 +54,16 @@ pub enum TokenFileError {
     #[error("the token file {} is longer than 1 MiB (server.tokens)", .path.display())]
     TooLong { path: PathBuf },
     #[error("{}:{line}: {problem}; write on each line: a name, its roles (submit,read,admin) and the token", .path.display())]
-    BadLine { path: PathBuf, line: usize, problem: Cow<'static, str> },
-    #[error("the token file {} has no token in it, so nobody could do anything (server.tokens)", .path.display())]
+    InvalidLine { path: PathBuf, line: usize, problem: Cow<'static, str> },
+    #[error("the token file {} has no tokens, so every call would be refused (server.tokens)", .path.display())]
     Empty { path: PathBuf },
 }
 
-/// The tokens that are valid now.
+/// The valid tokens.
 #[derive(Debug)]
 pub struct Tokens {
     path: PathBuf,
-    current: RwLock<Loaded>,
-}
-
-#[derive(Debug)]
-struct Loaded {
-    tokens: Arc<[Token]>,
-    stamp: Option<SystemTime>,
+    current: Reloadable<Vec<Token>>,
 }
 
 struct Token {
@@ -88,49 +79,45 @@ impl fmt::Debug for Token {
     }
 }
 
-impl Tokens {
-    pub fn load(path: &Path) -> Result<Self, TokenFileError> {
-        Ok(Self { path: path.to_owned(), current: RwLock::new(read(path)?) })
-    }
-
-    /// Reads the file again. If it cannot be used, what was valid stays valid.
-    pub fn reload(&self) -> Result<(), TokenFileError> {
-        let loaded = read(&self.path);
-        if loaded.is_err() {
-            // Told once, and not each time someone looks.
-            self.current.write().stamp = stamp(&self.path);
-        }
-        *self.current.write() = loaded?;
-        Ok(())
-    }
-
-    /// Whether the file was changed since it was read.
-    #[must_use]
-    pub fn is_stale(&self) -> bool {
-        stamp(&self.path) != self.current.read().stamp
-    }
-
-    /// Whether an `authorization` header allows something. Takes as long for a token that is nearly right as for any other.
-    pub fn check(&self, header: Option<&[u8]>, need: Need) -> Result<(), Denied> {
-        let header = header.ok_or(Denied::NoToken)?;
-        let (scheme, presented) = header.split_at_checked("Bearer ".len()).ok_or(Denied::BadToken)?;
-        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
-            return Err(Denied::BadToken);
-        }
-        let tokens = self.current.read().tokens.clone();
-        let mut found = None;
-        for token in tokens.iter() {
-            // Every token is compared, also after a match.
-            if bool::from(token.secret.ct_eq(presented)) {
-                found = Some(token);
-            }
-        }
-        let token = found.ok_or(Denied::BadToken)?;
-        if need.is_met_by(&token.roles) { Ok(()) } else { Err(Denied::MissingRole(need)) }
+impl Token {
+    fn has_secret(&self, presented: &[u8]) -> bool {
+        self.secret.ct_eq(presented).into()
     }
 }
 
-impl Need {
+impl Tokens {
+    pub fn load(path: &Path) -> Result<Self, TokenFileError> {
+        let current = Reloadable::load(vec![path.to_owned()], || read(path))?;
+        Ok(Self { path: path.to_owned(), current })
+    }
+
+    /// Reads the file again. If it cannot be used, the current tokens stay valid.
+    pub fn reload(&self) -> Result<(), TokenFileError> {
+        self.current.reload(|| read(&self.path))
+    }
+
+    /// True if the file has changed since it was read.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.current.is_stale()
+    }
+
+    /// Checks an `authorization` header. Takes as long for a token that is nearly right as for any other.
+    pub fn check(&self, header: Option<&[u8]>, required: RequiredRole) -> Result<(), AuthError> {
+        let header = header.ok_or(AuthError::MissingToken)?;
+        let (scheme, presented) = header.split_at_checked("Bearer ".len()).ok_or(AuthError::InvalidToken)?;
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return Err(AuthError::InvalidToken);
+        }
+        let tokens = self.current.get();
+        // Every token is compared, also after a match.
+        let matching = |found, token| if Token::has_secret(token, presented) { Some(token) } else { found };
+        let token = tokens.iter().fold(None, matching).ok_or(AuthError::InvalidToken)?;
+        if required.is_met_by(&token.roles) { Ok(()) } else { Err(AuthError::MissingRole(required)) }
+    }
+}
+
+impl RequiredRole {
     fn is_met_by(self, roles: &[Role]) -> bool {
         let has = |role| roles.contains(&role);
         has(Role::Admin)
@@ -143,7 +130,7 @@ impl Need {
     }
 }
 
-impl fmt::Display for Need {
+impl fmt::Display for RequiredRole {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Submit => "submit",
@@ -154,48 +141,32 @@ impl fmt::Display for Need {
     }
 }
 
-fn stamp(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
-}
-
-fn read(path: &Path) -> Result<Loaded, TokenFileError> {
-    // Before the file is read: a change while it is being read is then seen later.
-    let stamp = stamp(path);
+fn read(path: &Path) -> Result<Vec<Token>, TokenFileError> {
     let unreadable = |error| TokenFileError::Unreadable { path: path.to_owned(), error };
-    if fs::metadata(path).map_err(unreadable)?.len() > MOST_BYTES {
+    if fs::metadata(path).map_err(unreadable)?.len() > TOKEN_FILE_MAX_BYTES {
         return Err(TokenFileError::TooLong { path: path.to_owned() });
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    let mut tokens = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let token = parse(line).map_err(|problem| TokenFileError::BadLine {
-            path: path.to_owned(),
-            line: number + 1,
-            problem,
-        })?;
-        tokens.push(token);
-    }
-    if tokens.is_empty() {
-        return Err(TokenFileError::Empty { path: path.to_owned() });
-    }
-    Ok(Loaded { tokens: tokens.into(), stamp })
+    let lines = text.lines().map(str::trim).enumerate();
+    let tokens = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).map(|(index, line)| {
+        let invalid = |problem| TokenFileError::InvalidLine { path: path.to_owned(), line: index + 1, problem };
+        parse_line(line).map_err(invalid)
+    });
+    let tokens: Vec<Token> = tokens.collect::<Result<_, _>>()?;
+    if tokens.is_empty() { Err(TokenFileError::Empty { path: path.to_owned() }) } else { Ok(tokens) }
 }
 
-/// The problem must not quote the line: it holds a secret.
-fn parse(line: &str) -> Result<Token, Cow<'static, str>> {
+/// The error must not quote the line: it holds a secret.
+fn parse_line(line: &str) -> Result<Token, Cow<'static, str>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, roles, secret] = words[..] else { return Err("not three words".into()) };
-    if secret.len() < SHORTEST {
+    if secret.len() < TOKEN_MIN_BYTES {
         return Err("a token of less than 16 bytes, which can be guessed".into());
     }
     if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("a token with other than visible ASCII characters, which cannot be sent".into());
     }
-    // After the token, which is then known not to be one of these words.
+    // Checked after the token, so that the word quoted here cannot be the token.
     let role = |word: &str| match word {
         "submit" => Ok(Role::Submit),
         "read" => Ok(Role::Read),
@@ -226,44 +197,44 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_do_what_its_roles_say() {
+    fn token_grants_the_calls_of_its_roles() {
         let (_dir, tokens) = tokens(FILE);
         let tokens = tokens.unwrap();
-        let may = |token: &str, need| tokens.check(Some(&bearer(token)), need);
-        for need in [Need::Submit, Need::Read, Need::SubmitOrRead] {
-            assert_eq!(may("0123456789abcdef", need), Ok(()));
+        let may = |token: &str, required| tokens.check(Some(&bearer(token)), required);
+        for required in [RequiredRole::Submit, RequiredRole::Read, RequiredRole::SubmitOrRead] {
+            assert_eq!(may("0123456789abcdef", required), Ok(()));
         }
-        assert_eq!(may("0123456789abcdef", Need::Admin), Err(Denied::MissingRole(Need::Admin)));
-        for need in [Need::Submit, Need::Read, Need::SubmitOrRead, Need::Admin] {
-            assert_eq!(may("fedcba9876543210", need), Ok(()));
+        assert_eq!(may("0123456789abcdef", RequiredRole::Admin), Err(AuthError::MissingRole(RequiredRole::Admin)));
+        for required in [RequiredRole::Submit, RequiredRole::Read, RequiredRole::SubmitOrRead, RequiredRole::Admin] {
+            assert_eq!(may("fedcba9876543210", required), Ok(()));
         }
-        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", Need::SubmitOrRead), Ok(()));
-        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", Need::Submit), Err(Denied::MissingRole(Need::Submit)));
+        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::SubmitOrRead), Ok(()));
+        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::Submit), Err(AuthError::MissingRole(RequiredRole::Submit)));
     }
 
     #[test]
-    fn nothing_but_a_whole_token_is_a_token() {
+    fn token_must_match_whole() {
         let (_dir, tokens) = tokens(FILE);
         let tokens = tokens.unwrap();
-        let check = |header: &[u8]| tokens.check(Some(header), Need::Read);
-        assert_eq!(tokens.check(None, Need::Read), Err(Denied::NoToken));
+        let check = |header: &[u8]| tokens.check(Some(header), RequiredRole::Read);
+        assert_eq!(tokens.check(None, RequiredRole::Read), Err(AuthError::MissingToken));
         for wrong in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", " 0123456789abcdef", "ci"] {
-            assert_eq!(check(&bearer(wrong)), Err(Denied::BadToken), "{wrong:?}");
+            assert_eq!(check(&bearer(wrong)), Err(AuthError::InvalidToken), "{wrong:?}");
         }
         for header in [&b"0123456789abcdef"[..], b"Basic 0123456789abcdef", b"", b"Bearer", &[0xff; 40]] {
-            assert_eq!(check(header), Err(Denied::BadToken), "{header:?}");
+            assert_eq!(check(header), Err(AuthError::InvalidToken), "{header:?}");
         }
         assert_eq!(check(b"bearer 0123456789abcdef"), Ok(()), "the scheme's case does not count");
     }
 
     #[test]
-    fn a_bad_file_is_refused_without_telling_its_secrets() {
+    fn invalid_file_is_refused_without_quoting_secrets() {
         for (text, hint) in [
             ("ci submit\n", ":1: not three words"),
             ("\n\nci submit,root 0123456789abcdef\n", ":3: there is no role \"root\""),
             ("ci 0123456789abcdef submit\n", ":1: a token of less than 16 bytes"),
             ("ci submit hush\n", ":1: a token of less than 16 bytes"),
-            ("# nothing\n", "has no token in it"),
+            ("# nothing\n", "has no tokens"),
         ] {
             let (_dir, tokens) = tokens(text);
             let message = tokens.unwrap_err().to_string();
@@ -273,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_changes_what_is_valid_unless_the_file_is_bad() {
+    fn reload_replaces_the_tokens_unless_the_file_is_invalid() {
         let (dir, tokens) = tokens(FILE);
         let tokens = tokens.unwrap();
         fs::write(dir.path().join("tokens"), "broken").unwrap();
         assert!(tokens.reload().is_err());
-        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), Need::Read), Ok(()));
+        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), RequiredRole::Read), Ok(()));
         fs::write(dir.path().join("tokens"), "new read 11111111111111111\n").unwrap();
         tokens.reload().unwrap();
-        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), Need::Read), Err(Denied::BadToken));
-        assert_eq!(tokens.check(Some(&bearer("11111111111111111")), Need::Read), Ok(()));
+        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), RequiredRole::Read), Err(AuthError::InvalidToken));
+        assert_eq!(tokens.check(Some(&bearer("11111111111111111")), RequiredRole::Read), Ok(()));
         assert!(!format!("{tokens:?}").contains("1111"), "secrets are not printed");
     }
 }

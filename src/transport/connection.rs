@@ -1,4 +1,4 @@
-//! A client's socket: bounds the time until HTTP/2 begins and the time of a write, and gathers small writes.
+//! A client's socket: times out slow greetings and stalled writes, and gathers small writes.
 
 use std::{
     future::{Future, poll_fn},
@@ -21,20 +21,20 @@ use crate::metrics::OpenConnection;
 
 use super::{
     limiter::{ConnectionEntry, Slot},
-    tls::Secured,
+    tls::MaybeTlsStream,
     write_pause::WritePause,
 };
 
-/// Time for the TLS handshake and the HTTP/2 preface. The keepalive finds silence after that.
+/// Time for the TLS handshake and the HTTP/2 preface. Later silence is detected by the keepalive.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 
-type Socket = Either<Secured, UnixStream>;
-/// A socket and, unless it is a Unix one, the address of its client.
-pub(super) type Accepted = (Socket, Option<SocketAddr>);
+type Socket = Either<MaybeTlsStream, UnixStream>;
+/// A socket and the address of its client, which Unix sockets do not have.
+pub(super) type AcceptedSocket = (Socket, Option<SocketAddr>);
 
-/// A connection, which keeps its slot until it is dropped.
+/// A connection. It keeps its slot until it is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
@@ -45,7 +45,7 @@ pub(super) struct Connection {
     write_pause: WritePause,
     /// True if the pause before the next write is over.
     has_paused: bool,
-    /// Runs while the client does not take what is written.
+    /// Runs while the client does not read.
     stall_timer: Option<Pin<Box<Sleep>>>,
     stall_timeout: Duration,
     slot: Slot,
@@ -53,8 +53,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `stall_timeout` bounds how long the client may not take what is written.
-    pub(super) fn new((socket, peer): Accepted, slot: Slot, open: OpenConnection, stall_timeout: Duration) -> Self {
+    /// `stall_timeout` bounds the time that the client may leave a write pending.
+    pub(super) fn new((socket, peer): AcceptedSocket, slot: Slot, open: OpenConnection, stall_timeout: Duration) -> Self {
         Self {
             socket,
             peer,
@@ -78,7 +78,7 @@ impl Connection {
         self.peer
     }
 
-    /// Waits for the first byte. A client that sends none costs no more than its socket.
+    /// Waits for the first byte. Until then the connection costs no more than its socket.
     pub(super) async fn wait_for_greeting(&mut self) -> io::Result<()> {
         poll_fn(|context| {
             let readable = match &self.socket {
@@ -90,7 +90,7 @@ impl Connection {
         .await
     }
 
-    /// Fails an operation that is pending when the time for the greeting is over. A TLS handshake may wait in any of them.
+    /// Fails a pending operation once the greeting has timed out. A TLS handshake may be pending in any operation.
     fn or_timeout<T>(&mut self, operation: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         match (&mut self.greeting_timer, operation) {
             (Some(timer), Poll::Pending) => timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into())),
@@ -98,7 +98,7 @@ impl Connection {
         }
     }
 
-    /// Lets other tasks run once before a write, so that the answers of other calls leave in the same write.
+    /// Lets other tasks run once before a write, so that it also carries the responses of other calls.
     fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.has_paused {
             ready!(self.write_pause.poll(context));
@@ -107,7 +107,7 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// Fails a write that has been pending for too long. HTTP/2's keepalive alone would wait for ever to say goodbye.
+    /// Fails a write that has been pending for too long. HTTP/2's keepalive alone would wait for ever to send its GOAWAY.
     fn or_stalled<T>(&mut self, write: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if write.is_ready() {
             self.stall_timer = None;
@@ -158,8 +158,8 @@ impl AsyncWrite for Connection {
         self.or_timeout(written, context)
     }
 
-    /// False until the first byte has arrived. HTTP/2 asks once at its start, and copies pieces of up to 1 KiB into one buffer
-    /// where the answer is no, so that a short answer is one piece; later writes are vectored and copy nothing.
+    /// False until the first byte has arrived. HTTP/2 asks once at its start: on false it copies pieces of up to 1 KiB into
+    /// one buffer, so that a short response is one piece. Later writes are vectored nevertheless and copy nothing.
     fn is_write_vectored(&self) -> bool {
         self.received > 0 && self.socket.is_write_vectored()
     }

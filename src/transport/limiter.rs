@@ -1,5 +1,5 @@
-//! Bounds the number of open connections. When all slots are taken, a connection that never had a call makes room, or the one
-//! that has been without a call for longest.
+//! Bounds the number of open connections. When all slots are taken, a connection that never had a call is closed, or the one
+//! that has been idle for longest.
 
 use std::{
     collections::VecDeque,
@@ -23,50 +23,50 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 const LEAVING: usize = CLOSED >> 1;
 const ACTIVE: usize = LEAVING >> 1;
 
-/// An active connection is asked to leave only after this long without a call: a pause between two calls is not idleness.
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Interval at which a waiting connection looks again for one that can make room.
+/// Time without a call after which an active connection counts as idle. Shorter pauses between calls are normal.
+const IDLE_THRESHOLD: Duration = Duration::from_secs(1);
+/// Interval at which a waiting connection looks again for one to close.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// One slot in this many is for new connections: up to that share they push out idle ones, beyond it each other. Clients that
-/// only connect can therefore never take the slots of many that made calls, and idle clients never lock out new ones.
-const NEW_CONNECTION_SHARE: usize = 8;
+/// One slot in this many is for connections without a call: up to that share they displace idle ones, beyond it each other.
+/// Clients that only connect therefore displace few that made calls, and idle clients never lock out new ones.
+const SLOTS_PER_NEW_CONNECTION: usize = 8;
 
 /// Hands out a fixed number of connection slots.
 #[derive(Debug)]
 pub struct ConnectionLimiter {
     free: Arc<Semaphore>,
     max: usize,
-    shared: Arc<Shared>,
-    known: Mutex<Known>,
+    shared: Arc<LimiterState>,
+    table: Mutex<ConnectionTable>,
     draining: CancellationToken,
 }
 
-/// State that every connection updates by itself.
+/// State that the connections update themselves.
 #[derive(Debug)]
-struct Shared {
+struct LimiterState {
     started: Instant,
     /// Connections that have not had a call yet.
     inactive: AtomicUsize,
 }
 
-/// Connections in the order of their arrival. Some may be closed by now.
+/// Connections in order of arrival; some may be closed already.
 #[derive(Debug, Default)]
-struct Known {
-    /// Those that had no call when they were last looked at.
+struct ConnectionTable {
+    /// Connections that had no call when last checked.
     new: VecDeque<Weak<ConnectionEntry>>,
     all: Vec<Weak<ConnectionEntry>>,
-    /// The last one that was asked to leave. While it is open, no other is asked.
-    asked: Weak<ConnectionEntry>,
+    /// The connection that was last asked to leave. While it is open, no other is asked.
+    leaving: Weak<ConnectionEntry>,
 }
 
-/// One open connection, as the limiter and its calls see it.
+/// One open connection, shared by the limiter and the calls.
 #[derive(Debug)]
 pub struct ConnectionEntry {
     state: AtomicUsize,
     /// End of its last call, in milliseconds since the limiter was made.
     idle_since: AtomicU64,
     leave: CancellationToken,
-    shared: Arc<Shared>,
+    shared: Arc<LimiterState>,
 }
 
 /// A call that is open until this is dropped.
@@ -85,8 +85,8 @@ impl ConnectionLimiter {
     #[must_use]
     pub fn new(max: usize, draining: CancellationToken) -> Arc<Self> {
         let max = max.min(Semaphore::MAX_PERMITS);
-        let shared = Arc::new(Shared { started: Instant::now(), inactive: AtomicUsize::new(0) });
-        Arc::new(Self { free: Arc::new(Semaphore::new(max)), max, shared, known: Mutex::default(), draining })
+        let shared = Arc::new(LimiterState { started: Instant::now(), inactive: AtomicUsize::new(0) });
+        Arc::new(Self { free: Arc::new(Semaphore::new(max)), max, shared, table: Mutex::default(), draining })
     }
 
     /// A slot, if one is free now.
@@ -117,33 +117,33 @@ impl ConnectionLimiter {
             leave: self.draining.child_token(),
             shared: self.shared.clone(),
         });
-        let mut known = self.known.lock();
-        if known.all.len() > self.max.saturating_mul(2) {
-            known.all.retain(|entry| entry.strong_count() > 0);
-            known.new.retain(|entry| entry.upgrade().is_some_and(|entry| !entry.is_active()));
+        let mut table = self.table.lock();
+        if table.all.len() > self.max.saturating_mul(2) {
+            table.all.retain(|entry| entry.strong_count() > 0);
+            table.new.retain(|entry| entry.upgrade().is_some_and(|entry| !entry.is_active()));
         }
-        known.all.push(Arc::downgrade(&entry));
-        known.new.push_back(Arc::downgrade(&entry));
+        table.all.push(Arc::downgrade(&entry));
+        table.new.push_back(Arc::downgrade(&entry));
         Slot { entry, _permit: permit }
     }
 
     fn make_room(&self) {
-        let mut known = self.known.lock();
-        if known.asked.upgrade().is_some_and(|asked| !asked.is_closed()) {
+        let mut table = self.table.lock();
+        if table.leaving.upgrade().is_some_and(|asked| !asked.is_closed()) {
             return;
         }
-        let idle_before = self.shared.now().saturating_sub(millis(IDLE_AFTER));
-        let new_first = self.shared.inactive.load(SeqCst) >= (self.max / NEW_CONNECTION_SHARE).max(1);
+        let idle_before = self.shared.now().saturating_sub(millis(IDLE_THRESHOLD));
+        let new_first = self.shared.inactive.load(SeqCst) >= (self.max / SLOTS_PER_NEW_CONNECTION).max(1);
         let asked = if new_first {
-            known.ask_oldest_new().or_else(|| known.ask_idlest(idle_before))
+            table.ask_oldest_new().or_else(|| table.ask_idlest(idle_before))
         } else {
-            known.ask_idlest(idle_before).or_else(|| known.ask_oldest_new())
+            table.ask_idlest(idle_before).or_else(|| table.ask_oldest_new())
         };
-        known.asked = asked.as_ref().map(Arc::downgrade).unwrap_or_default();
+        table.leaving = asked.as_ref().map(Arc::downgrade).unwrap_or_default();
     }
 }
 
-impl Shared {
+impl LimiterState {
     fn now(&self) -> u64 {
         millis(self.started.elapsed())
     }
@@ -153,14 +153,14 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Known {
-    /// Asks the oldest connection without a call to leave. Those before it are forgotten.
+impl ConnectionTable {
+    /// Asks the oldest connection without a call to leave, and drops the closed and active ones before it.
     fn ask_oldest_new(&mut self) -> Option<Arc<ConnectionEntry>> {
         let mut oldest_first = std::iter::from_fn(|| self.new.pop_front());
         oldest_first.find_map(|entry| entry.upgrade().filter(|entry| entry.ask_to_leave(|state| state & ACTIVE == 0)))
     }
 
-    /// Asks the connection that has been without a call for longest to leave, if that is since `idle_before`.
+    /// Asks the connection that has been idle for longest to leave, if its last call ended by `idle_before`.
     fn ask_idlest(&self, idle_before: u64) -> Option<Arc<ConnectionEntry>> {
         let idle = self.all.iter().filter_map(Weak::upgrade).filter(|entry| entry.state.load(SeqCst) == ACTIVE);
         let idlest = idle.min_by_key(|entry| entry.idle_since.load(SeqCst))?;
@@ -170,7 +170,7 @@ impl Known {
 }
 
 impl ConnectionEntry {
-    /// Records that a call was let through: from now on only idleness makes this connection leave. False if it was asked to
+    /// Records that a call was admitted: from now on the connection is closed only if it is idle. False if it was asked to
     /// leave before.
     pub fn mark_active(&self) -> bool {
         let mut before = self.state.load(SeqCst);
@@ -215,8 +215,8 @@ impl ConnectionEntry {
         asked
     }
 
-    /// Resolves when the connection is to make room ([`Self::is_leaving`]), or when the server drains.
-    pub fn asked_to_leave(&self) -> WaitForCancellationFutureOwned {
+    /// Resolves when the connection must make room ([`Self::is_leaving`]), or when the server drains.
+    pub fn wait_for_leave_request(&self) -> WaitForCancellationFutureOwned {
         self.leave.clone().cancelled_owned()
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_connection_without_a_call_makes_room() {
+    async fn oldest_connection_without_a_call_makes_room() {
         let limiter = limiter_of(3);
         let mut taken = fill(&limiter);
         assert_eq!(taken.len(), 3);
@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_connection_is_not_waited_for() {
+    async fn closed_connection_is_not_waited_for() {
         let limiter = limiter_of(1);
         for _ in 0..3 {
             let slot = limiter.try_acquire().expect("it is free");
             // A call may outlive its connection for a moment, and keeps the entry.
             let entry = slot.entry.clone();
             let waiting = tokio::spawn(limiter.clone().acquire());
-            entry.asked_to_leave().await;
+            entry.wait_for_leave_request().await;
             drop(slot);
             let next = waiting.await.unwrap();
             limiter.make_room();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_idlest_connection_makes_room_and_one_with_a_call_does_not() {
+    async fn idlest_connection_makes_room_and_one_with_a_call_does_not() {
         let limiter = limiter_of(3);
         let mut taken = fill(&limiter);
         let mut calls: Vec<OpenCall> = taken.iter().map(|slot| slot.entry.clone().open_call()).collect();
@@ -314,21 +314,21 @@ mod tests {
         assert!(!taken.iter().any(was_asked));
         let waiting = tokio::spawn(limiter.clone().acquire());
         calls.remove(1);
-        sleep(IDLE_AFTER / 2).await;
+        sleep(IDLE_THRESHOLD / 2).await;
         calls.remove(0);
         assert!(!taken.iter().any(was_asked), "a pause is not idleness");
-        sleep(IDLE_AFTER).await;
+        sleep(IDLE_THRESHOLD).await;
         assert_eq!(taken.iter().map(was_asked).collect::<Vec<_>>(), [false, true, false]);
         taken.remove(1);
         waiting.await.unwrap();
     }
 
     #[tokio::test]
-    async fn new_connections_push_out_a_share_of_the_idle_and_then_each_other() {
+    async fn new_connections_displace_a_share_of_the_idle_and_then_each_other() {
         let limiter = limiter_of(16);
         let mut taken = fill(&limiter);
         assert!(taken.iter().all(|slot| slot.entry.mark_active()));
-        sleep(IDLE_AFTER).await;
+        sleep(IDLE_THRESHOLD).await;
         let new = ten_connect(&limiter, &mut taken).await;
         let active = taken.iter().filter(|slot| slot.entry.is_active()).count();
         assert_eq!((active, new.len()), (14, 2));
@@ -355,8 +355,8 @@ mod tests {
         for _ in 0..1_000 {
             drop(limiter.try_acquire().unwrap());
         }
-        let known = limiter.known.lock();
-        assert!(known.new.len() <= 6 && known.all.len() <= 6);
+        let table = limiter.table.lock();
+        assert!(table.new.len() <= 6 && table.all.len() <= 6);
         assert_eq!(limiter.shared.inactive.load(SeqCst), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Accepts connections: a bounded number at a time, and with a pause where the system has run out of descriptors.
+//! Accepts connections while there are slots for them, and pauses when the process is out of descriptors.
 
 use std::{
     io,
@@ -17,21 +17,21 @@ use tracing::warn;
 use crate::{
     config::ServerConfig,
     metrics::Connections,
-    security::{Inside, Tls},
+    security::{Alpn, Tls},
 };
 
 use super::{
-    connection::{Accepted, Connection},
+    connection::{AcceptedSocket, Connection},
     limiter::{ConnectionLimiter, Slot},
-    tls::Secured,
+    tls::MaybeTlsStream,
 };
 
 /// Pause after a failed accept: at the descriptor limit the next one would fail at once.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Interval of the log line that says that all slots are taken.
-const WARN_INTERVAL: Duration = Duration::from_mins(1);
+/// Interval of the warning that all slots are taken.
+const FULL_WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A bound socket that connections arrive at.
+/// A bound socket that accepts connections.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
@@ -48,20 +48,20 @@ pub struct Acceptor {
     max_connections: usize,
     stall_timeout: Duration,
     metrics: Connections,
-    warned: Option<Instant>,
-    /// Accepted, and without a slot so far.
-    accepted: Option<Accepted>,
+    last_warning: Option<Instant>,
+    /// Accepted, waiting for a slot.
+    accepted: Option<AcceptedSocket>,
     draining: CancellationToken,
 }
 
 impl Listener {
-    async fn accept(&self, tls: Option<&Tls>) -> io::Result<Accepted> {
+    async fn accept(&self, tls: Option<&Tls>) -> io::Result<AcceptedSocket> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Small frames must not wait for each other. A socket that refuses this is broken anyway.
+                // Small frames must not wait for each other. A socket on which this fails is broken anyway.
                 let _ = stream.set_nodelay(true);
-                Ok((Either::Left(Secured::new(stream, tls, Inside::Http2)), Some(peer)))
+                Ok((Either::Left(MaybeTlsStream::new(stream, tls, Alpn::Http2)), Some(peer)))
             }
             // File permissions decide who may open the socket.
             Self::Unix(listener, _) => Ok((Either::Right(listener.accept().await?.0), None)),
@@ -89,13 +89,13 @@ impl Acceptor {
         let max_connections = limits.max_connections.get();
         metrics.set_limit(max_connections);
         let limiter = ConnectionLimiter::new(max_connections, draining.clone());
-        // A client that is alive but takes nothing answers no ping either.
+        // The time after which the keepalive would give up: a client that does not read does not answer pings either.
         let stall_timeout = limits.keepalive_interval + limits.keepalive_timeout;
-        Self { listener, tls, limiter, max_connections, stall_timeout, metrics, warned: None, accepted: None, draining }
+        Self { listener, tls, limiter, max_connections, stall_timeout, metrics, last_warning: None, accepted: None, draining }
     }
 
-    /// The next connection, once there is a slot for it; `None` when the server drains. Nothing is lost if this is dropped: a
-    /// connection that waits for its slot is kept for the next call.
+    /// The next connection, once there is a slot for it; `None` when the server drains. Cancel-safe: a connection that waits
+    /// for its slot is kept for the next call.
     pub(super) async fn next(&mut self) -> Option<Connection> {
         let draining = self.draining.clone();
         draining.run_until_cancelled_owned(self.accept()).await
@@ -104,21 +104,21 @@ impl Acceptor {
     async fn accept(&mut self) -> Connection {
         let slot = loop {
             if self.accepted.is_some() {
-                break self.slot().await;
+                break self.acquire_slot().await;
             }
             match self.listener.accept(self.tls.as_deref()).await {
                 Ok(accepted) => self.accepted = Some(accepted),
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection; trying again shortly");
+                    warn!(%error, "cannot accept a connection; retrying");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         };
-        let accepted = self.accepted.take().expect("a slot is taken for one that was accepted");
+        let accepted = self.accepted.take().expect("a slot is acquired for an accepted socket");
         Connection::new(accepted, slot, self.metrics.opened(), self.stall_timeout)
     }
 
-    async fn slot(&mut self) -> Slot {
+    async fn acquire_slot(&mut self) -> Slot {
         if let Some(slot) = self.limiter.try_acquire() {
             return slot;
         }
@@ -127,11 +127,11 @@ impl Acceptor {
     }
 
     fn warn_full(&mut self) {
-        if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
-            self.warned = Some(Instant::now());
+        if self.last_warning.is_none_or(|at| at.elapsed() >= FULL_WARNING_INTERVAL) {
+            self.last_warning = Some(Instant::now());
             warn!(
                 limit = self.max_connections,
-                "all connections are taken (server.max_connections); those without a call make room"
+                "connection limit reached (server.max_connections); closing idle connections"
             );
         }
     }

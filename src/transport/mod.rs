@@ -10,4 +10,4 @@ mod write_pause;
 pub use limiter::{ConnectionEntry, ConnectionLimiter, OpenCall, Slot};
 pub use listener::{Acceptor, Listener};
 pub use server::serve;
-pub use tls::Secured;
+pub use tls::MaybeTlsStream;

@@ -16,23 +16,23 @@ use crate::config::ServerConfig;
 
 use super::{connection::Connection, limiter::ConnectionEntry, listener::Acceptor};
 
-/// Calls that a client may cancel before the server has looked at them; one more closes the connection. Cancelled later, any
-/// number is fine, so that only floods come near.
+/// Calls that a client may reset before the server has accepted them; one more closes the connection. Calls that are reset
+/// later do not count, so that only floods reach this.
 const MAX_PENDING_RESETS: usize = 256;
-/// Calls that may break the rules of HTTP/2 on one connection before it is closed.
+/// Streams that may violate HTTP/2 on one connection before it is closed.
 const MAX_LOCAL_RESETS: usize = 1024;
-/// Flow-control window of a request and of a connection: large requests arrive in few steps.
+/// Flow-control window of a stream and of a connection: large requests arrive in few round trips.
 const RECEIVE_WINDOW_BYTES: u32 = 1 << 20;
-/// Part of an answer that waits inside HTTP/2: enough for one write. A larger buffer only lets clients that do not read pin
-/// more memory.
+/// Response bytes that HTTP/2 buffers: enough for one write. A larger buffer only lets clients that do not read pin more
+/// memory.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// Ages are varied by up to a tenth, so that connections made together do not end together.
-const AGE_JITTER: f64 = 0.1;
+/// Connection ages vary by up to a tenth, so that connections made together do not end together.
+const AGE_JITTER_FRACTION: f64 = 0.1;
 
-/// Serves every connection with the service that `make_service` gives for it, until the acceptor drains. Then new connections
-/// are refused, open ones are told to send no more calls (GOAWAY), and this ends when their calls have.
+/// Serves every connection with a service from `make_service`, until the acceptor drains. Then new connections are refused,
+/// open ones get a GOAWAY, and this returns when their calls have ended.
 ///
-/// It does not end by itself while a client keeps a call open: the caller bounds the wait and drops this, which closes all
+/// It does not return while a client keeps a call open: the caller bounds the wait and drops this, which closes all
 /// connections.
 pub async fn serve<M, S, B>(mut acceptor: Acceptor, limits: &ServerConfig, make_service: M)
 where
@@ -60,14 +60,14 @@ where
     calls.wait().await;
 }
 
-/// Settings that all connections share.
+/// Settings of all connections.
 struct Http2Server {
     http2: http2::Builder<CallExecutor>,
     max_age: Option<Duration>,
     max_age_grace: Option<Duration>,
 }
 
-/// Runs the calls of a connection as tasks that the server waits for.
+/// Spawns the calls of a connection as tasks that the server waits for.
 #[derive(Debug, Clone)]
 struct CallExecutor(TaskTracker);
 
@@ -96,7 +96,7 @@ impl Http2Server {
         Self { http2, max_age, max_age_grace }
     }
 
-    /// Serves one connection until its client leaves, it is too old, or the server drains and its calls have ended.
+    /// Serves one connection until its client closes it, it is too old, or the server drains and its calls have ended.
     async fn serve<S, B>(self: Arc<Self>, mut connection: Connection, service: S)
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -106,21 +106,21 @@ impl Http2Server {
     {
         let (entry, peer) = (connection.entry().clone(), connection.peer());
         let greeted = tokio::select! {
-            biased; // A client that has sent something is served, or told of the drain.
+            biased; // A client that has sent something is served, or gets a GOAWAY.
             greeted = connection.wait_for_greeting() => greeted,
-            () = entry.asked_to_leave() => return,
+            () = entry.wait_for_leave_request() => return,
         };
         if let Err(error) = greeted {
             return debug!(peer = show(peer), %error, "connection ended before its first byte");
         }
-        // The services are always ready, so that they are called without asking.
+        // The services are always ready, so `poll_ready` is not called.
         let service = service_fn(move |request| service.clone().call(request));
-        // Boxed, so that a connection that says nothing costs little.
+        // Boxed, so that a connection before its first byte costs little.
         let mut serving = Box::pin(self.http2.serve_connection(TokioIo::new(connection), service));
         let grace = tokio::select! {
             ended = serving.as_mut() => return log_end(peer, ended),
-            () = entry.asked_to_leave() => None,
-            () = wait_for(self.max_age.map(with_jitter)) => self.max_age_grace,
+            () = entry.wait_for_leave_request() => None,
+            () = sleep_if_some(self.max_age.map(with_jitter)) => self.max_age_grace,
         };
         if entry.is_leaving() {
             return debug!(peer = show(peer), "connection closed to make room for another");
@@ -129,15 +129,15 @@ impl Http2Server {
         tokio::select! {
             ended = serving => log_end(peer, ended),
             () = wait_to_make_room(&entry) => {}
-            () = wait_for(grace) => {
+            () = sleep_if_some(grace) => {
                 debug!(peer = show(peer), "connection closed at the end of server.max_connection_age_grace");
             }
         }
     }
 }
 
-/// Waits for this long; for ever without a limit.
-async fn wait_for(limit: Option<Duration>) {
+/// Sleeps for this time; for ever if there is none.
+async fn sleep_if_some(limit: Option<Duration>) {
     match limit {
         Some(time) => sleep(time).await,
         None => std::future::pending().await,
@@ -145,13 +145,13 @@ async fn wait_for(limit: Option<Duration>) {
 }
 
 fn with_jitter(age: Duration) -> Duration {
-    age.mul_f64(1.0 + AGE_JITTER * (2.0 * fastrand::f64() - 1.0))
+    age.mul_f64(1.0 + AGE_JITTER_FRACTION * (2.0 * fastrand::f64() - 1.0))
 }
 
-/// Resolves when the connection must make room for another. A drain asks all connections to leave, but closes none that has a
-/// call.
+/// Resolves when the connection must make room for another. A drain asks all connections to leave too, but closes none that
+/// has a call.
 async fn wait_to_make_room(entry: &ConnectionEntry) {
-    entry.asked_to_leave().await;
+    entry.wait_for_leave_request().await;
     if !entry.is_leaving() {
         std::future::pending::<()>().await;
     }

@@ -1,4 +1,4 @@
-//! A TCP stream that may be under TLS, with the handshake on its first use.
+//! A TCP stream with or without TLS.
 
 use std::{
     fmt, io,
@@ -12,39 +12,34 @@ use tokio::{
 };
 use tokio_rustls::{Accept, server::TlsStream};
 
-use crate::security::{Inside, Tls};
+use crate::security::{Alpn, Tls};
 
-/// A connection that may be under TLS. The handshake takes place as it is first read or written, so that nobody else waits
-/// for it.
-pub enum Secured {
+/// A TCP stream with or without TLS. The handshake runs on the first read or write, so that a slow one does not delay the
+/// accept loop.
+pub enum MaybeTlsStream {
     Plain(TcpStream),
     Handshake(Box<Accept<TcpStream>>),
     Tls(Box<TlsStream<TcpStream>>),
-    /// The handshake has failed, which was told to whoever read or wrote.
+    /// The handshake has failed, and the operation that ran it returned the error.
     Failed,
 }
 
-impl fmt::Debug for Secured {
+impl fmt::Debug for MaybeTlsStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Plain(_) => "Plain",
-            Self::Handshake(_) => "Handshake",
-            Self::Tls(_) => "Tls",
-            Self::Failed => "Failed",
-        })
+        formatter.debug_struct("MaybeTlsStream").finish_non_exhaustive()
     }
 }
 
-impl Secured {
+impl MaybeTlsStream {
     #[must_use]
-    pub fn new(stream: TcpStream, tls: Option<&Tls>, inside: Inside) -> Self {
+    pub fn new(stream: TcpStream, tls: Option<&Tls>, alpn: Alpn) -> Self {
         match tls {
             None => Self::Plain(stream),
-            Some(tls) => Self::Handshake(Box::new(tls.acceptor(inside).accept(stream))),
+            Some(tls) => Self::Handshake(Box::new(tls.acceptor(alpn).accept(stream))),
         }
     }
 
-    /// Ready when something has come, or the connection has ended.
+    /// Ready when data has arrived or the connection has ended.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => stream.poll_read_ready(context),
@@ -57,41 +52,41 @@ impl Secured {
 
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(handshake) = self {
-            let ended = ready!(Pin::new(&mut **handshake).poll(context));
-            // A handshake that has ended must not be polled again, though the stream may be.
+            let handshake = ready!(Pin::new(&mut **handshake).poll(context));
+            // A finished handshake must not be polled again, though the stream may be.
             *self = Self::Failed;
-            *self = Self::Tls(Box::new(ended?));
+            *self = Self::Tls(Box::new(handshake?));
         }
         Poll::Ready(Ok(()))
     }
 }
 
-/// Runs an operation on whatever the stream is by then.
-macro_rules! on_stream {
+/// Runs an operation on the stream, after the handshake.
+macro_rules! with_stream {
     ($this:expr, $context:expr, $stream:ident => $operation:expr) => {{
         let this = $this.get_mut();
         ready!(this.poll_handshake($context))?;
         match this {
-            Secured::Plain($stream) => $operation,
-            Secured::Tls(stream) => {
+            MaybeTlsStream::Plain($stream) => $operation,
+            MaybeTlsStream::Tls(stream) => {
                 let $stream = &mut **stream;
                 $operation
             }
-            Secured::Handshake(_) => Poll::Pending,
-            Secured::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            MaybeTlsStream::Handshake(_) => Poll::Pending,
+            MaybeTlsStream::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }};
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for MaybeTlsStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        on_stream!(self, context, stream => Pin::new(stream).poll_read(context, buffer))
+        with_stream!(self, context, stream => Pin::new(stream).poll_read(context, buffer))
     }
 }
 
-impl AsyncWrite for Secured {
+impl AsyncWrite for MaybeTlsStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        on_stream!(self, context, stream => Pin::new(stream).poll_write(context, bytes))
+        with_stream!(self, context, stream => Pin::new(stream).poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -99,19 +94,19 @@ impl AsyncWrite for Secured {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        on_stream!(self, context, stream => Pin::new(stream).poll_write_vectored(context, slices))
+        with_stream!(self, context, stream => Pin::new(stream).poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
-        // Both the socket and TLS gather what they are given.
+        // Both the socket and TLS implement vectored writes.
         true
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_stream!(self, context, stream => Pin::new(stream).poll_flush(context))
+        with_stream!(self, context, stream => Pin::new(stream).poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_stream!(self, context, stream => Pin::new(stream).poll_shutdown(context))
+        with_stream!(self, context, stream => Pin::new(stream).poll_shutdown(context))
     }
 }

@@ -13,7 +13,7 @@ use tracing::debug;
 
 use crate::{
     api::errors,
-    security::{Denied, Need, Tokens},
+    security::{AuthError, RequiredRole, Tokens},
     transport::ConnectionEntry,
 };
 
@@ -76,41 +76,41 @@ impl AuthorizeLayer {
     }
 }
 
-fn refusal(denied: Denied) -> Status {
+fn refusal(denied: AuthError) -> Status {
     let (code, reason) = match denied {
-        Denied::NoToken => (Code::Unauthenticated, "NO_TOKEN"),
-        Denied::BadToken => (Code::Unauthenticated, "BAD_TOKEN"),
-        Denied::MissingRole(_) => (Code::PermissionDenied, "MISSING_ROLE"),
+        AuthError::MissingToken => (Code::Unauthenticated, "NO_TOKEN"),
+        AuthError::InvalidToken => (Code::Unauthenticated, "BAD_TOKEN"),
+        AuthError::MissingRole(_) => (Code::PermissionDenied, "MISSING_ROLE"),
     };
     errors::plain(code, &denied.to_string(), reason)
 }
 
 /// The role that a method needs. One that is not listed needs the most.
-fn need(path: &str) -> Need {
-    listed(path).unwrap_or(Need::Admin)
+fn need(path: &str) -> RequiredRole {
+    listed(path).unwrap_or(RequiredRole::Admin)
 }
 
-fn listed(path: &str) -> Option<Need> {
+fn listed(path: &str) -> Option<RequiredRole> {
     let (service, method) = path.trim_start_matches('/').rsplit_once('/')?;
     Some(match (service, method) {
-        ("remuda.v1.WorkerPool", "Submit" | "Execute" | "Cancel") => Need::Submit,
+        ("remuda.v1.WorkerPool", "Submit" | "Execute" | "Cancel") => RequiredRole::Submit,
         ("remuda.v1.WorkerPool", "StreamResults" | "Health")
         | (
             "grpc.health.v1.Health"
             | "grpc.reflection.v1.ServerReflection"
             | "grpc.reflection.v1alpha.ServerReflection",
             _,
-        ) => Need::SubmitOrRead,
+        ) => RequiredRole::SubmitOrRead,
         (
             "remuda.v1.PoolAdmin",
             "GetWorker" | "ListWorkers" | "GetQuery" | "ListQueries" | "ListDeadLetters" | "GetDeadLetter"
             | "WatchEvents",
-        ) => Need::Read,
+        ) => RequiredRole::Read,
         (
             "remuda.v1.PoolAdmin",
             "ScaleKind" | "RestartWorker" | "EvictWorker" | "DrainWorker" | "ResumeWorker" | "DrainPool" | "ResumePool"
             | "Reload" | "RequeueDeadLetters" | "PurgeDeadLetters",
-        ) => Need::Admin,
+        ) => RequiredRole::Admin,
         _ => return None,
     })
 }
@@ -131,7 +131,7 @@ mod tests {
         let layer = AuthorizeLayer { tokens: None, connection: slot.entry.clone() };
         let mut service = layer.layer(answer);
         let waiting = tokio::spawn(limiter.clone().acquire());
-        slot.entry.asked_to_leave().await;
+        slot.entry.wait_for_leave_request().await;
         let Ok(response) = service.call(Request::new(())).await;
         assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::Unavailable);
         drop(slot);
@@ -146,7 +146,7 @@ mod tests {
         for method in crate::api::methods() {
             assert!(listed(&format!("/{method}")).is_some(), "{method} is not listed");
         }
-        assert_eq!(need("/remuda.v1.PoolAdmin/SomethingNew"), Need::Admin);
-        assert_eq!(need("/"), Need::Admin);
+        assert_eq!(need("/remuda.v1.PoolAdmin/SomethingNew"), RequiredRole::Admin);
+        assert_eq!(need("/"), RequiredRole::Admin);
     }
 }

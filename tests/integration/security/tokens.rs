@@ -104,7 +104,7 @@ async fn a_changed_token_file_holds_without_a_restart_and_a_broken_one_changes_n
     std::fs::write(&file, "broken\n").unwrap();
     server.signal(nix::sys::signal::Signal::SIGHUP);
     eventually("the broken file to be noticed", || {
-        server.log().iter().any(|line| line.contains("tokens in force stay in force")).then_some(())
+        server.log().iter().any(|line| line.contains("token reload failed, keeping the current ones")).then_some(())
     });
     assert_eq!(call(&channel, "/remuda.v1.WorkerPool/Health", Some(READ)).await, Code::Ok);
     std::fs::write(&file, "new read another-0123456789\n").unwrap();
