@@ -1,4 +1,4 @@
-//! Puts the parts together, runs them, and takes them down again in order.
+//! Builds the parts of the server, runs them, and shuts them down in order.
 
 use std::{
     io,
@@ -32,26 +32,26 @@ use crate::{
     transport::Listener,
 };
 
-/// How long clients may take to fetch the ends of their streams once every query has ended, and all else that is left. Less
-/// if the stop is to be over earlier, but never less than the second.
-const LINGER: Duration = Duration::from_secs(2);
-const SHORTEST_LINGER: Duration = Duration::from_millis(250);
+/// Time for clients to read the ends of their streams, and for background tasks to end, once every query has ended. Shorter
+/// if the deadline of the stop is earlier, but never shorter than the minimum.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 
-/// What is kept of a stop's time for the last spans and lines of the log.
-const LAST_MOMENTS: Duration = Duration::from_millis(100);
+/// Time before the deadline of the stop that is kept for flushing spans and log lines.
+const FLUSH_RESERVE: Duration = Duration::from_millis(100);
 
-/// Connections that wait to be accepted. With the usual 128 a burst makes the kernel turn some away for a second.
-const BACKLOG: u32 = 4_096;
+/// Connections that wait to be accepted. With the usual 128, the kernel drops some of a burst, and they retry after a second.
+const LISTEN_BACKLOG: u32 = 4_096;
 
-/// Signals this close together are one.
-const SAME_SIGNAL: Duration = Duration::from_millis(200);
+/// Signals within this time count as one: some programs signal both the process and its group.
+const DUPLICATE_SIGNAL_WINDOW: Duration = Duration::from_millis(200);
 
-/// Why the server could not start or go on.
+/// Reason that the server could not start.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    #[error("cannot listen for gRPC on {address}: {error}{}", hint(.error))]
+    #[error("cannot listen for gRPC on {address}: {error}{}", listen_hint(.error))]
     Listen { address: String, error: io::Error },
-    #[error("cannot listen for HTTP on {address}: {error}{}", hint(.error))]
+    #[error("cannot listen for HTTP on {address}: {error}{}", listen_hint(.error))]
     Http { address: SocketAddr, error: io::Error },
     #[error(transparent)]
     Security(#[from] SecurityError),
@@ -61,23 +61,23 @@ pub enum ServerError {
     Signals(io::Error),
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "; is another remuda running? choose another address with --listen and --http",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 and foreign directories need rights",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 and the directories of others need privileges",
         _ => "",
     }
 }
 
-/// Where a server that has just started can be reached.
+/// Addresses that a server listens on.
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// As a client's endpoint: `127.0.0.1:50051` or `unix:/path`.
+    /// In the form of a client's endpoint: `127.0.0.1:50051` or `unix:/path`.
     pub grpc: String,
     pub http: Option<SocketAddr>,
 }
 
-/// A server whose sockets are bound and whose parts are ready to run.
+/// A server with bound sockets, ready to run.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
@@ -104,7 +104,7 @@ impl Server {
             None => (None, None),
         };
         let metrics = Arc::new(Metrics::new());
-        // The first scrape may come before the first call.
+        // Registers the series of all methods, so that they are in the first scrape.
         let _ = metrics.methods(&api::methods());
         let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new(limits(&config), metrics.query.clone()));
         let parts = Parts {
@@ -128,32 +128,32 @@ impl Server {
     /// Serves until SIGTERM or SIGINT, then drains. A second signal stops at once. SIGHUP reloads the configuration.
     pub async fn run(self) -> Result<Drained, ServerError> {
         let stop = StopSignals::default();
-        let watching = watch_signals(stop.clone()).map_err(ServerError::Signals)?;
-        let reloading = reload_on_signal(self.pool.clone(), self.security.clone()).map_err(ServerError::Signals)?;
-        let ended = self.run_until(stop).await;
-        watching.abort();
-        reloading.abort();
-        ended
+        let signals = watch_signals(stop.clone()).map_err(ServerError::Signals)?;
+        let reloads = reload_on_signal(self.pool.clone(), self.security.clone()).map_err(ServerError::Signals)?;
+        let drained = self.run_until(stop).await;
+        signals.abort();
+        reloads.abort();
+        drained
     }
 
-    /// Serves until told to stop.
+    /// Serves until `stop` is signalled.
     pub async fn run_until(self, stop: StopSignals) -> Result<Drained, ServerError> {
         let close = CancellationToken::new();
-        let chores = tokio::spawn({
+        let broker_task = tokio::spawn({
             let (broker, close) = (self.broker.clone(), close.clone());
             async move { broker.run(close).await }
         });
-        let renewing = tokio::spawn(self.security.clone().watch(close.clone()));
-        let saving = tokio::spawn(thrift::watch(close.clone()));
-        let http = self.http.map(|listener| {
+        let security_task = tokio::spawn(self.security.clone().watch(close.clone()));
+        let memory_task = tokio::spawn(thrift::watch(close.clone()));
+        let http_task = self.http.map(|listener| {
             let config = &self.config.server;
-            let door = http::Door {
+            let access = http::HttpAccess {
                 tls: self.security.tls.clone().filter(|_| config.http_tls),
                 tokens: self.security.tokens.clone(),
                 open_paths: config.http_open_paths.clone().into(),
                 max_connections: config.max_http_connections.get(),
             };
-            tokio::spawn(http::serve(listener, self.pool.clone(), door, close.clone().cancelled_owned()))
+            tokio::spawn(http::serve(listener, self.pool.clone(), access, close.clone().cancelled_owned()))
         });
         let mut grpc = Box::pin(async {
             let shutdown = api::Shutdown { draining: stop.go_away.clone(), closing: close.clone() };
@@ -166,22 +166,22 @@ impl Server {
         let mut supervising = tokio::spawn(self.supervisor.run(stop.clone()));
         let drained = tokio::select! {
             drained = &mut supervising => drained.expect("the supervisor does not panic"),
-            () = &mut grpc => unreachable!("it serves until it is told to close"),
+            () = &mut grpc => unreachable!("it serves until `close` is cancelled"),
         };
         close.cancel();
         let now = Instant::now();
-        let deadline = (now + LINGER).min(drained.end - LAST_MOMENTS).max(now + SHORTEST_LINGER);
-        // A client that never fetches the end of its stream is not waited for: dropping the server closes it.
+        let deadline = (now + CLOSE_TIMEOUT).min(drained.end - FLUSH_RESERVE).max(now + CLOSE_TIMEOUT_MIN);
+        // Dropping the server closes the connections of clients that do not read their streams to the end.
         let _ = timeout_at(deadline, &mut grpc).await;
         drop(grpc);
-        for task in [http, Some(chores), Some(renewing), Some(saving)].into_iter().flatten() {
-            finish(task, deadline).await;
+        for task in [http_task, Some(broker_task), Some(security_task), Some(memory_task)].into_iter().flatten() {
+            join_or_abort(task, deadline).await;
         }
         Ok(drained)
     }
 }
 
-async fn finish(mut task: JoinHandle<()>, deadline: Instant) {
+async fn join_or_abort(mut task: JoinHandle<()>, deadline: Instant) {
     if timeout_at(deadline, &mut task).await.is_err() {
         task.abort();
     }
@@ -211,14 +211,14 @@ pub(crate) fn limits(config: &Config) -> MemoryLimits {
 async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
     match address {
         Listen::Tcp(address) => {
-            let fail = |error| ServerError::Listen { address: address.to_string(), error };
-            let listener = bind(*address).map_err(fail)?;
-            let bound = listener.local_addr().map_err(fail)?;
+            let failed = |error| ServerError::Listen { address: address.to_string(), error };
+            let listener = bind(*address).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
             Ok((Listener::Tcp(listener), bound.to_string()))
         }
         Listen::Unix(path) => {
             let address = format!("unix:{}", path.display());
-            remove_stale(path).await;
+            remove_stale_socket(path).await;
             let bound = UnixListener::bind(path);
             let listener = bound.map_err(|error| ServerError::Listen { address: address.clone(), error })?;
             Ok((Listener::Unix(listener, path.clone()), address))
@@ -228,14 +228,14 @@ async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Connections of a server that has just ended must not keep this one from its port.
+    // Connections of a server that has just stopped must not block the port.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(LISTEN_BACKLOG)
 }
 
-/// A server that was killed leaves its socket behind; nobody answers there.
-async fn remove_stale(path: &Path) {
+/// Removes the socket file of a server that was killed: connections to it are refused.
+async fn remove_stale_socket(path: &Path) {
     let is_socket = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     if is_socket && UnixStream::connect(path).await.is_err_and(refused) {
@@ -244,9 +244,9 @@ async fn remove_stale(path: &Path) {
 }
 
 fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
-    let fail = |error| ServerError::Http { address, error };
-    let listener = bind(address).map_err(fail)?;
-    let bound = listener.local_addr().map_err(fail)?;
+    let failed = |error| ServerError::Http { address, error };
+    let listener = bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
 
@@ -257,7 +257,7 @@ fn reload_on_signal(pool: Pool, security: Security) -> io::Result<JoinHandle<()>
             security.reload();
             match pool.reload(false).await {
                 Ok(reload) => info!(changes = reload.changes.len(), "reloaded on SIGHUP"),
-                Err(error) => error!("cannot reload on SIGHUP: {error}"),
+                Err(error) => error!("reload on SIGHUP failed: {error}"),
             }
         }
     }))
@@ -274,12 +274,11 @@ fn watch_signals(stop: StopSignals) -> io::Result<JoinHandle<()>> {
     };
     Ok(tokio::spawn(async move {
         let first = next().await;
-        info!(signal = first, "stopping: queries that were taken may end first; a second signal stops at once");
+        info!(signal = first, "stopping when accepted queries have ended; a second signal stops at once");
         stop.drain.cancel();
-        // Some programs send a signal twice, to the process and to its group.
         let begun = Instant::now();
         let mut second = next().await;
-        while begun.elapsed() < SAME_SIGNAL {
+        while begun.elapsed() < DUPLICATE_SIGNAL_WINDOW {
             second = next().await;
         }
         warn!(signal = second, "stopping at once");

@@ -88,8 +88,8 @@ mod tests {
         let pool = unattended();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = http::Door { tls: None, tokens: None, open_paths: Arc::default(), max_connections: 4 };
-        tokio::spawn(http::serve(listener, pool.clone(), door, std::future::pending()));
+        let access = http::HttpAccess { tls: None, tokens: None, open_paths: Arc::default(), max_connections: 4 };
+        tokio::spawn(http::serve(listener, pool.clone(), access, std::future::pending()));
         assert!(ask(address).await.starts_with("HTTP/1.1 200"));
 
         let long_ago = Instant::now().checked_sub(PATIENCE * 2).expect("the machine has been up for a minute");

@@ -100,9 +100,8 @@ fn configure(
 ) -> Result<ServerConfig, TlsError> {
     let invalid = |error: RustlsError| TlsError::InvalidCertificate(error.to_string());
     let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(invalid)?;
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(invalid)?;
     let Some(authorities) = authorities else {
         return builder.with_no_client_auth().with_single_cert(certs, key).map_err(invalid);
     };
@@ -137,8 +136,11 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let key = "server.tls_key";
-    PrivateKeyDer::from_pem_slice(&read_file(key, path)?)
-        .map_err(|_| TlsError::Empty { key, path: path.to_owned(), content: "private key" })
+    PrivateKeyDer::from_pem_slice(&read_file(key, path)?).map_err(|_| TlsError::Empty {
+        key,
+        path: path.to_owned(),
+        content: "private key",
+    })
 }
 
 fn read_file(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -209,7 +209,10 @@ mod tests {
             assert_eq!(may("fedcba9876543210", required), Ok(()));
         }
         assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::SubmitOrRead), Ok(()));
-        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::Submit), Err(AuthError::MissingRole(RequiredRole::Submit)));
+        assert_eq!(
+            may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::Submit),
+            Err(AuthError::MissingRole(RequiredRole::Submit))
+        );
     }
 
     #[test]

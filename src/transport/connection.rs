@@ -54,7 +54,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// `stall_timeout` bounds the time that the client may leave a write pending.
-    pub(super) fn new((socket, peer): AcceptedSocket, slot: Slot, open: OpenConnection, stall_timeout: Duration) -> Self {
+    pub(super) fn new(
+        (socket, peer): AcceptedSocket,
+        slot: Slot,
+        open: OpenConnection,
+        stall_timeout: Duration,
+    ) -> Self {
         Self {
             socket,
             peer,

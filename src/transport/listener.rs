@@ -91,7 +91,17 @@ impl Acceptor {
         let limiter = ConnectionLimiter::new(max_connections, draining.clone());
         // The time after which the keepalive would give up: a client that does not read does not answer pings either.
         let stall_timeout = limits.keepalive_interval + limits.keepalive_timeout;
-        Self { listener, tls, limiter, max_connections, stall_timeout, metrics, last_warning: None, accepted: None, draining }
+        Self {
+            listener,
+            tls,
+            limiter,
+            max_connections,
+            stall_timeout,
+            metrics,
+            last_warning: None,
+            accepted: None,
+            draining,
+        }
     }
 
     /// The next connection, once there is a slot for it; `None` when the server drains. Cancel-safe: a connection that waits

@@ -116,7 +116,12 @@ async fn a_new_certificate_is_used_without_a_restart() {
     std::fs::write(setup.dir.path().join("server.crt"), "broken").unwrap();
     setup.server.signal(Signal::SIGHUP);
     eventually("the broken file to be told", || {
-        setup.server.log().iter().any(|line| line.contains("certificate reload failed, keeping the current ones")).then_some(())
+        setup
+            .server
+            .log()
+            .iter()
+            .any(|line| line.contains("certificate reload failed, keeping the current ones"))
+            .then_some(())
     });
     assert_eq!(setup.try_with(&successor, None).await, Ok(Code::Ok), "what was in force is still in force");
 }
