@@ -234,12 +234,12 @@ class Pool(Server):
         wait_until("all workers", lambda: self.alive() and self.ready("echo") == workers, seconds, 0.2)
 
 
-class Floor(Process):
+class Baseline(Process):
     """The bare gRPC server that a pool is measured against."""
 
     def __init__(self, wrapper=(), seconds=120):
-        super().__init__([*wrapper, binary(), "bench", "floor"])
-        found = wait_until("the floor", lambda: self.alive() and re.search(r"127\.0\.0\.1:\d+", self.text()), seconds)
+        super().__init__([*wrapper, binary(), "bench", "baseline"])
+        found = wait_until("the baseline", lambda: self.alive() and re.search(r"127\.0\.0\.1:\d+", self.text()), seconds)
         self.address = found[0]
 
 

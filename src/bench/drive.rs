@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     progress::Progress,
-    tally::{Round, Tally},
+    round::{Round, Tally},
 };
 use crate::{
     api::proto::Query,

@@ -1,37 +1,37 @@
 //! The load generator: makes queries, runs them many at a time in rounds, and measures how long they take.
 
+mod baseline;
+mod baseline_server;
 mod chaos;
-mod contestant;
 mod drive;
-mod figures;
-mod floor;
-mod own_floor;
-mod own_server;
 mod payload;
 mod process;
 mod progress;
 mod raw;
 mod results;
-mod scratch;
-mod session;
-mod tally;
+mod round;
+mod run;
+mod spawned_server;
+mod stats;
+mod subject;
+mod temp_dir;
 
 use std::io;
 
 use thiserror::Error;
 
-pub use contestant::Subject;
+pub use baseline::{BaselineError, serve_baseline};
 pub use drive::{Call, Extent, Load};
-pub use figures::{ErrorFigures, Figures, Percentiles};
-pub use floor::{FloorError, serve_floor};
-pub use own_server::OwnServer;
 pub use payload::{PayloadTooSmall, payload};
 pub use progress::{Progress, Standing};
 pub use results::{Ratio, Results, Single, Summary, UnderChaos};
-pub use session::{Compare, Session};
+pub use run::{Compare, Session};
+pub use spawned_server::SpawnedServer;
+pub use stats::{ErrorFigures, Figures, Percentiles};
+pub use subject::Subject;
 
 use crate::client::ClientError;
-pub use crate::echo::SIZES;
+pub use crate::workers::echo::SIZES;
 
 /// Why a run could not begin or go on.
 #[derive(Debug, Error)]
@@ -46,7 +46,7 @@ pub enum BenchError {
     )]
     Stranger { worker_id: u64, pid: u32 },
     #[error("the server of this run's own failed: {0}")]
-    OwnServer(String),
+    SpawnedServer(String),
     #[error("{0}")]
     System(#[from] io::Error),
 }

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{contestant::Subject, drive::Extent};
+use super::{drive::Extent, subject::Subject};
 
 #[derive(Debug, Default)]
 pub struct Progress {

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     drive::Extent,
     process::Started,
-    scratch::Scratch,
-    tally::{Round, Tally},
+    round::{Round, Tally},
+    temp_dir::TempDir,
 };
 use crate::{model::QueryId, protocol::PoolFrame};
 
@@ -31,7 +31,7 @@ pub(super) struct Raw {
     stream: UnixStream,
     // Dropped in this order: the worker's files go after it.
     _worker: Started,
-    _files: Scratch,
+    _files: TempDir,
     query: BytesMut,
     /// Of an answer: its messages and the result.
     lines: u64,
@@ -40,7 +40,7 @@ pub(super) struct Raw {
 
 impl Raw {
     pub(super) fn start(program: &Path, place: &Path, payload: &str, messages: u64) -> io::Result<Self> {
-        let files = Scratch::new(place)?;
+        let files = TempDir::new(place)?;
         let socket = files.path().join("socket");
         let listener = UnixListener::bind(&socket)?;
         let arguments: [&OsStr; 2] = ["worker".as_ref(), "echo".as_ref()];

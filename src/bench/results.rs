@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{
-    contestant::{Outcome, Subject},
-    figures::Figures,
-    tally::Round,
+    round::Round,
+    stats::Figures,
+    subject::{Outcome, Subject},
 };
 
 /// The rounds of a run.
@@ -21,13 +21,13 @@ pub struct Results {
 pub struct Summary {
     pub interrupted: bool,
     pub remuda: Figures,
-    pub floor: Option<Figures>,
+    pub baseline: Option<Figures>,
     pub ratio: Option<Ratio>,
     pub single: Option<Single>,
     pub chaos: Option<UnderChaos>,
 }
 
-/// The pool's figures divided by the floor's.
+/// The pool's figures divided by the baseline's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
     pub queries_per_second: f64,
@@ -64,10 +64,10 @@ impl Results {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let remuda = self.figures(Subject::Pool).unwrap_or_else(|| Figures::of(&[]));
-        let floor = self.figures(Subject::Floor);
+        let baseline = self.figures(Subject::Baseline);
         Summary {
             interrupted: self.interrupted,
-            ratio: floor.as_ref().and_then(|floor| Ratio::new(&remuda, floor)),
+            ratio: baseline.as_ref().and_then(|baseline| Ratio::new(&remuda, baseline)),
             single: self.single(&remuda),
             chaos: self.figures(Subject::Chaos).map(|figures| UnderChaos {
                 killed: self.killed,
@@ -77,7 +77,7 @@ impl Results {
                 figures,
             }),
             remuda,
-            floor,
+            baseline,
         }
     }
 
@@ -98,12 +98,12 @@ impl Results {
 }
 
 impl Ratio {
-    fn new(pool: &Figures, floor: &Figures) -> Option<Self> {
-        let latency = pool.latency_us.zip(floor.latency_us);
+    fn new(pool: &Figures, baseline: &Figures) -> Option<Self> {
+        let latency = pool.latency_us.zip(baseline.latency_us);
         Some(Self {
-            queries_per_second: quotient(pool.queries_per_second, floor.queries_per_second)?,
-            messages_per_second: quotient(pool.messages_per_second, floor.messages_per_second),
-            latency_p50: latency.and_then(|(pool, floor)| quotient(pool.p50, floor.p50)),
+            queries_per_second: quotient(pool.queries_per_second, baseline.queries_per_second)?,
+            messages_per_second: quotient(pool.messages_per_second, baseline.messages_per_second),
+            latency_p50: latency.and_then(|(pool, baseline)| quotient(pool.p50, baseline.p50)),
         })
     }
 }
@@ -112,7 +112,7 @@ impl Summary {
     /// Whether every query gave its result, wherever it ran.
     #[must_use]
     pub fn all_complete(&self) -> bool {
-        let others = [self.floor.as_ref(), self.chaos.as_ref().map(|chaos| &chaos.figures)];
+        let others = [self.baseline.as_ref(), self.chaos.as_ref().map(|chaos| &chaos.figures)];
         self.remuda.all_complete() && others.into_iter().flatten().all(Figures::all_complete)
     }
 }
@@ -126,7 +126,7 @@ fn quotient(one: f64, other: f64) -> Option<f64> {
 mod tests {
     use std::time::Duration;
 
-    use super::{super::tally::Tally, *};
+    use super::{super::round::Tally, *};
 
     fn round(queries: u64, latency: Duration) -> Outcome {
         let mut tally = Tally::new();
@@ -143,7 +143,7 @@ mod tests {
         let mut results = Results::default();
         results.add(Subject::Pool, round(60, Duration::from_micros(300)));
         assert_eq!((results.summary().ratio, results.summary().single), (None, None));
-        results.add(Subject::Floor, round(100, Duration::from_micros(150)));
+        results.add(Subject::Baseline, round(100, Duration::from_micros(150)));
         let ratio = results.summary().ratio.unwrap();
         assert!(is(ratio.queries_per_second, 0.6) && is(ratio.latency_p50.unwrap(), 2.0), "{ratio:?}");
         results.add(Subject::Unary, round(10, Duration::from_micros(150)));
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn run_that_was_over_before_it_began_has_no_ratios() {
         let mut results = Results::default();
-        results.add(Subject::Floor, round(0, Duration::ZERO));
+        results.add(Subject::Baseline, round(0, Duration::ZERO));
         let summary = results.summary();
         assert_eq!((summary.ratio, summary.remuda.queries), (None, 0));
     }

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::{access::AccessArgs, help};
 use crate::{api::proto::QueryState, client::DEFAULT_ENDPOINT, model::QueryId};
 
-pub(super) use bench::{BenchArgs, BenchCommand, FloorArgs, LoadArgs};
+pub(super) use bench::{BaselineArgs, BenchArgs, BenchCommand, LoadArgs};
 pub(super) use dead::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters};
 pub(super) use operate::{DrainArgs, EventsArgs, EvictArgs, ReloadArgs, RestartArgs, ResumeArgs, ScaleArgs, ScaleTo};
 

@@ -1,7 +1,7 @@
 //! `remuda bench`: makes load, measures what becomes of it, and tells.
 
-mod bar;
-mod floor;
+mod baseline;
+mod progress_bar;
 mod report;
 
 use std::{env, io, sync::Arc, time::Duration};
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::proto::Query,
-    bench::{self, BenchError, Call, Compare, Extent, Load, OwnServer, Progress, Session, Summary},
+    bench::{self, BenchError, Call, Compare, Extent, Load, Progress, Session, SpawnedServer, Summary},
     client::Endpoint,
 };
 use report::{Report, Settings};
@@ -30,7 +30,7 @@ const ROUNDS: u32 = 3;
 /// `server` is asked for only if there is one to talk to.
 pub(super) fn bench(server: impl FnOnce() -> Result<Endpoint, Failure>, args: BenchArgs) -> Result<Exit, Failure> {
     match args.command {
-        Some(BenchCommand::Floor(args)) => floor::floor(&args),
+        Some(BenchCommand::Baseline(args)) => baseline::baseline(&args),
         None => {
             // Checked before anything is started.
             let payload = query_payload(&args.load)?;
@@ -56,7 +56,7 @@ async fn run(
     let own = match args.spawn {
         Some(workers) => {
             let program = env::current_exe().map_err(Failure::system)?;
-            Some(OwnServer::start(&program, &env::temp_dir(), workers).await.map_err(failure)?)
+            Some(SpawnedServer::start(&program, &env::temp_dir(), workers).await.map_err(failure)?)
         }
         None => None,
     };
@@ -78,7 +78,7 @@ async fn run(
 
 async fn measure(session: &Session, stop: &CancellationToken) -> Result<Summary, BenchError> {
     let progress = Arc::new(Progress::default());
-    let shown = bar::show(progress.clone(), session.rounds);
+    let shown = progress_bar::show(progress.clone(), session.rounds);
     let results = session.run(&progress, stop).await;
     drop(shown);
     Ok(results?.summary())
@@ -135,7 +135,7 @@ fn failure(error: BenchError) -> Failure {
     match error {
         BenchError::Call(error) => Failure::Call(error),
         BenchError::NoWorker | BenchError::Stranger { .. } => Failure::Usage(format!("--chaos: {error}")),
-        BenchError::OwnServer(_) => Failure::system(format!("--spawn: {error}")),
+        BenchError::SpawnedServer(_) => Failure::system(format!("--spawn: {error}")),
         BenchError::System(error) => Failure::system(error),
     }
 }

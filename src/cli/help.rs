@@ -274,8 +274,8 @@ With --json one object; what was not measured is null:
   remuda        queries, completed, failed, hung, messages, seconds, queries_per_second,
                 messages_per_second; latency_us and first_message_us, each with p50, p90, p99, p99.9
                 and max; errors: for each gRPC status its code, count and an example
-  floor         the same of the bare server (--compare)
-  ratio         remuda / floor: queries_per_second, messages_per_second, latency_p50
+  baseline      the same of the bare server (--compare)
+  ratio         remuda / baseline: queries_per_second, messages_per_second, latency_p50
   single        with --concurrency 1: remuda_p50_us, unary_p50_us of a call to the bare server,
                 raw_p50_us of a query to a worker on a socket; ratio: the first by the sum of the others
   chaos         killed, failed, hung, rate_kept beside the undisturbed rounds; figures: as remuda
@@ -291,12 +291,12 @@ Examples:
 
 Exit codes: 0 every query completed, 1 some did not, 2 usage, 5 server unreachable.";
 
-pub(super) const FLOOR: &str = "\
+pub(super) const BASELINE: &str = "\
 A bare gRPC server that answers Execute and Submit as a pool of echo workers would, with no pool and no
 worker: what no pool can be faster than. It prints its address and runs until SIGTERM or Ctrl-C.
 
 Examples:
-  remuda bench floor --listen 127.0.0.1:50052
+  remuda bench baseline --listen 127.0.0.1:50052
   remuda --endpoint 127.0.0.1:50052 bench               in another terminal
 
 Exit codes: 0 stopped, 1 cannot listen there, 2 usage.";

@@ -3,7 +3,7 @@
 use std::{env, path::Path, process::ExitCode};
 
 use super::exit::Failure;
-use crate::echo;
+use crate::workers::echo;
 
 pub(super) fn echo() -> Result<ExitCode, Failure> {
     let Some(socket) = env::var_os("REMUDA_SOCKET") else {

@@ -49,8 +49,8 @@ fn only_in(words: &[&str], allowed: impl Fn(&str) -> bool) {
 
 #[test]
 fn only_the_api_and_clients_name_tonic() {
-    // The exporter names the TLS settings of its client, and the floor is the bare server that others are measured against.
-    let others = ["src/trace/export.rs", "src/bench/floor.rs"];
+    // The exporter names the TLS settings of its client, and the baseline is the bare server that others are measured against.
+    let others = ["src/trace/export.rs", "src/bench/baseline.rs"];
     only_in(&["tonic::", "tonic_"], |name| {
         name.starts_with("src/api/") || name.starts_with("src/client/") || others.contains(&name)
     });

@@ -13,7 +13,7 @@ def measure(rounds=7, seconds=3):
         with rig.Pool(8) as pool:
             seen = rig.compare(pool.address, *load, "--rounds", rounds, "--duration", f"{seconds}s")
         ratio = seen["ratio"][field]
-        told[name] = {"floor": seen["floor"][field], "remuda": seen["remuda"][field], "ratio": ratio}
+        told[name] = {"baseline": seen["baseline"][field], "remuda": seen["remuda"][field], "ratio": ratio}
         told["limits"].append(rig.limit(f"{name}/s of bare gRPC", ratio, least=least))
         rig.say(told[name])
     return told

@@ -7,12 +7,12 @@ BYTES = 512 << 20
 
 def measure(rounds=3):
     points = []
-    with rig.Floor() as floor, rig.Pool(8) as pool:
+    with rig.Baseline() as baseline, rig.Pool(8) as pool:
         for size in SIZES:
             messages = 100 if size > 10_000 else 1000
             count = max(16, min(500, BYTES // size // messages))
             load = ["--concurrency", 16, "--messages", messages, "--size", size]
-            bare, own = rig.in_turns(rounds, lambda: rig.cost(floor, count, *load), lambda: rig.cost(pool, count, *load))
+            bare, own = rig.in_turns(rounds, lambda: rig.cost(baseline, count, *load), lambda: rig.cost(pool, count, *load))
             points.append({"bytes": size, "floor_us": bare / messages, "remuda_us": own / messages, "ratio": own / bare})
             rig.say(points[-1])
     return {"points": points, "limits": []}

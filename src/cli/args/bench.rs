@@ -22,12 +22,12 @@ pub(in crate::cli) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum BenchCommand {
     /// Serve what a pool is measured against: bare gRPC, without pool or workers
-    #[command(after_help = help::FLOOR)]
-    Floor(FloorArgs),
+    #[command(after_help = help::BASELINE)]
+    Baseline(BaselineArgs),
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct FloorArgs {
+pub(in crate::cli) struct BaselineArgs {
     /// Where to serve; with port 0 the system chooses one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,

@@ -98,10 +98,10 @@ impl Report {
     }
 
     fn subjects(&self) -> Vec<(&'static str, &Figures)> {
-        let Summary { remuda, floor, chaos, .. } = &self.summary;
-        let floor = floor.as_ref().map(|floor| ("floor", floor));
+        let Summary { remuda, baseline, chaos, .. } = &self.summary;
+        let baseline = baseline.as_ref().map(|baseline| ("baseline", baseline));
         let chaos = chaos.as_ref().map(|chaos| ("chaos", &chaos.figures));
-        [Some(("remuda", remuda)), floor, chaos].into_iter().flatten().collect()
+        [Some(("remuda", remuda)), baseline, chaos].into_iter().flatten().collect()
     }
 
     /// What the figures mean beside each other.
@@ -123,7 +123,7 @@ impl Report {
             format!("{} killed, {} failed, {} hung{kept}", chaos.killed, chaos.failed, chaos.hung)
         });
         properties(&[
-            ("remuda / floor", ratio.unwrap_or_default()),
+            ("remuda / baseline", ratio.unwrap_or_default()),
             ("p50 / (call + worker)", single.unwrap_or_default()),
             ("chaos", chaos.unwrap_or_default()),
         ])

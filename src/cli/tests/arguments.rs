@@ -230,5 +230,5 @@ fn bench_has_defaults_and_reads_human_units() {
     assert_eq!(load("remuda bench --chaos=250ms").chaos, Some(Duration::from_millis(250)));
     assert!(refused("remuda bench --concurrency 0").contains("1..=100000"));
     assert!(refused("remuda bench --size 65MiB").contains("give 11 bytes to 64.0 MiB"));
-    assert!(refused("remuda bench --count 5 floor").contains("cannot be used with"));
+    assert!(refused("remuda bench --count 5 baseline").contains("cannot be used with"));
 }

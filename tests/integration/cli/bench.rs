@@ -29,16 +29,16 @@ fn bench(server: &Server, arguments: &str) -> (i32, Value) {
     (code, report)
 }
 
-/// A floor in a process of its own.
-struct Floor {
+/// A baseline in a process of its own.
+struct Baseline {
     child: Child,
     address: String,
 }
 
-impl Floor {
+impl Baseline {
     fn start() -> Self {
         let mut command = remuda();
-        command.args(["bench", "floor", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        command.args(["bench", "baseline", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut address = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
@@ -52,7 +52,7 @@ impl Floor {
     }
 }
 
-impl Drop for Floor {
+impl Drop for Baseline {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -122,17 +122,17 @@ fn interrupt_ends_the_run_and_tells_what_was_measured() {
 }
 
 #[test]
-fn floor_answers_as_a_pool_of_echo_workers_does() {
-    let (server, mut floor) = (echo_server(), Floor::start());
+fn baseline_answers_as_a_pool_of_echo_workers_does() {
+    let (server, mut baseline) = (echo_server(), Baseline::start());
     let payload = r#"{"stream":3,"size":50}"#;
     let (_, expected, _) = run(&server, &["run", payload]);
-    let (code, out, _) = told(&floor.command("run").arg(payload).output().unwrap());
+    let (code, out, _) = told(&baseline.command("run").arg(payload).output().unwrap());
     assert_eq!((code, out), (0, expected));
-    let (code, out, _) = told(&floor.command("bench --json --count 50 --messages 20").output().unwrap());
+    let (code, out, _) = told(&baseline.command("bench --json --count 50 --messages 20").output().unwrap());
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &report["remuda"]["messages"]), (0, &1_000.into()));
-    send_signal(floor.child.id(), Signal::SIGTERM);
-    assert_eq!(floor.child.wait().unwrap().code(), Some(0));
+    send_signal(baseline.child.id(), Signal::SIGTERM);
+    assert_eq!(baseline.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn wrong_options_are_told_what_is_right() {
         ("--spawn 2 --kind echo", "cannot be used with"),
         ("--compare --payload {}", "cannot be used with"),
         ("--chaos=0s", "give a time above zero"),
-        ("floor --listen here", "invalid socket address"),
+        ("baseline --listen here", "invalid socket address"),
     ];
     for (arguments, words) in cases {
         let (code, _, err) = told(&remuda().arg("bench").args(arguments.split(' ')).output().unwrap());
@@ -194,7 +194,7 @@ fn comparison_gives_a_ratio() {
     let server = echo_server();
     let (code, report) = bench(&server, "--compare --count 100 --concurrency 4 --messages 3 --rounds 2");
     assert_eq!(code, 0);
-    for subject in ["remuda", "floor"] {
+    for subject in ["remuda", "baseline"] {
         assert_eq!((&report[subject]["completed"], &report[subject]["messages"]), (&200.into(), &600.into()));
     }
     for part in ["queries_per_second", "messages_per_second", "latency_p50"] {

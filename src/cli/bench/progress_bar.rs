@@ -56,12 +56,12 @@ fn step(share: f64) -> u64 {
     (share * 1_000.0) as u64
 }
 
-/// As `round 2 of 3, floor, 41200 queries/s`.
+/// As `round 2 of 3, baseline, 41200 queries/s`.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than a few digits")]
 fn words(standing: &Standing, rounds: u32) -> String {
     let subject = match standing.stage.subject {
         Subject::Pool => "remuda",
-        Subject::Floor => "floor",
+        Subject::Baseline => "baseline",
         Subject::Unary => "unary",
         Subject::Raw => "raw round trip",
         Subject::Chaos => "chaos",

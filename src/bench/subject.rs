@@ -12,7 +12,7 @@ use super::{
     drive::{Extent, Load, Target},
     progress::Progress,
     raw::Raw,
-    tally::Round,
+    round::Round,
 };
 
 /// What is measured.
@@ -21,7 +21,7 @@ pub enum Subject {
     /// The server that was asked for.
     Pool,
     /// A bare server that gives the same answers.
-    Floor,
+    Baseline,
     /// The bare server's answer to a unary call.
     Unary,
     /// An echo worker on a socket.

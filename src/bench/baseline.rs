@@ -1,4 +1,4 @@
-//! The floor that a pool is measured against: a bare tonic server that answers Execute with the stream that a pool of echo
+//! The baseline that a pool is measured against: a bare tonic server that answers Execute with the stream that a pool of echo
 //! workers would give, with no pool and no worker behind it.
 
 use std::{
@@ -23,25 +23,25 @@ use crate::api::proto::{
     execute_response, worker_pool_server::WorkerPool, worker_pool_server::WorkerPoolServer,
 };
 use crate::{
-    echo::{self, Answer},
     model::QueryId,
+    workers::echo::{self, Answer},
 };
 
 #[derive(Debug, Error)]
-#[error("the floor failed: {0}")]
-pub struct FloorError(#[from] tonic::transport::Error);
+#[error("the baseline failed: {0}")]
+pub struct BaselineError(#[from] tonic::transport::Error);
 
 /// Serves until `closing` is cancelled.
-pub async fn serve_floor(listener: TcpListener, closing: CancellationToken) -> Result<(), FloorError> {
-    let floor = WorkerPoolServer::new(Floor::default()).max_decoding_message_size(usize::MAX);
+pub async fn serve_baseline(listener: TcpListener, closing: CancellationToken) -> Result<(), BaselineError> {
+    let baseline = WorkerPoolServer::new(Baseline::default()).max_decoding_message_size(usize::MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    Server::builder().add_service(floor).serve_with_incoming_shutdown(incoming, closing.cancelled()).await?;
+    Server::builder().add_service(baseline).serve_with_incoming_shutdown(incoming, closing.cancelled()).await?;
     Ok(())
 }
 
-/// Remembers the last answer: a load asks the same thing again and again, and reading a payload is not the floor's work.
+/// Remembers the last answer: a load asks the same thing again and again, and reading a payload is not the baseline's work.
 #[derive(Debug, Default)]
-struct Floor {
+struct Baseline {
     last: Mutex<Option<Arc<Prepared>>>,
 }
 
@@ -55,7 +55,7 @@ struct Prepared {
     complete: Event,
 }
 
-impl Floor {
+impl Baseline {
     fn prepare(&self, query: Option<proto::Query>) -> Result<Arc<Prepared>, Status> {
         let payload = query.unwrap_or_default().payload;
         let mut last = self.last.lock();
@@ -72,7 +72,7 @@ impl Floor {
 
 impl Prepared {
     fn new(payload: String) -> Result<Self, Status> {
-        let refused = "the floor only knows payloads such as {\"stream\":1000,\"size\":200}";
+        let refused = "the baseline only knows payloads such as {\"stream\":1000,\"size\":200}";
         let Answer { messages, content, result } =
             echo::answer(&payload).ok_or_else(|| Status::invalid_argument(refused))?;
         let event = |sequence, body| {
@@ -117,7 +117,7 @@ impl Stream for Answering {
 }
 
 #[tonic::async_trait]
-impl WorkerPool for Floor {
+impl WorkerPool for Baseline {
     async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<SubmitResponse>, Status> {
         let prepared = self.prepare(request.into_inner().query)?;
         Ok(Response::new(prepared.accepted.clone()))
@@ -149,5 +149,5 @@ impl WorkerPool for Floor {
 }
 
 fn nothing_here() -> Status {
-    Status::unimplemented("the floor answers Execute and Submit only")
+    Status::unimplemented("the baseline answers Execute and Submit only")
 }

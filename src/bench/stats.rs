@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::tally::{Round, Tally};
+use super::round::{Round, Tally};
 
 /// What rounds of load have shown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,7 +51,7 @@ impl Figures {
         }
         let failed = all.count_failed();
         let rate = |count: fn(&Tally) -> u64| median(rounds.iter().map(|round| per_second(count(&round.tally), round)));
-        let error = |(&code, errors): (&&'static str, &super::tally::Errors)| ErrorFigures {
+        let error = |(&code, errors): (&&'static str, &super::round::Errors)| ErrorFigures {
             code,
             count: errors.count,
             example: errors.example.clone(),

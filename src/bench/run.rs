@@ -6,13 +6,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BenchError,
+    baseline_server::BaselineServer,
     chaos::Chaos,
-    contestant::{Contestant, Course, Subject},
     drive::{Call, Extent, Load, Target},
-    own_floor::OwnFloor,
     progress::Progress,
     raw::Raw,
     results::Results,
+    subject::{Contestant, Course, Subject},
 };
 use crate::client::{Client, Endpoint};
 
@@ -23,7 +23,7 @@ pub struct Session {
     pub connections: usize,
     pub load: Load,
     pub extent: Extent,
-    /// Of each contestant.
+    /// Of each subject.
     pub rounds: u32,
     pub warmup: Duration,
     pub compare: Option<Compare>,
@@ -31,7 +31,7 @@ pub struct Session {
     pub chaos: Option<Duration>,
 }
 
-/// What it takes to compare the pool with the floor.
+/// What it takes to compare the pool with the baseline.
 #[derive(Debug)]
 pub struct Compare {
     /// How many messages the load asks for.
@@ -47,11 +47,11 @@ impl Session {
     pub async fn run(&self, progress: &Arc<Progress>, stop: &CancellationToken) -> Result<Results, BenchError> {
         let mut field = vec![self.pool().await?];
         // Serves for as long as it is held.
-        let mut _floor = None;
+        let mut _baseline = None;
         if let Some(compare) = &self.compare {
-            let floor = OwnFloor::start()?;
-            field.extend(self.compared_with(compare, &floor).await?);
-            _floor = Some(floor);
+            let baseline = BaselineServer::start()?;
+            field.extend(self.compared_with(compare, &baseline).await?);
+            _baseline = Some(baseline);
         }
         if let Some(interval) = self.chaos {
             field.push(self.disturbed(interval).await?);
@@ -59,13 +59,13 @@ impl Session {
         self.warm_up(&field, progress, stop).await?;
         let mut results = Results::default();
         for number in 1..=self.rounds {
-            for contestant in &field {
+            for subject in &field {
                 if stop.is_cancelled() {
                     break;
                 }
-                progress.begin(contestant.subject, number, self.extent);
-                let outcome = contestant.measure(self.extent, progress, stop).await?;
-                results.add(contestant.subject, outcome);
+                progress.begin(subject.subject, number, self.extent);
+                let outcome = subject.measure(self.extent, progress, stop).await?;
+                results.add(subject.subject, outcome);
             }
         }
         results.interrupted = stop.is_cancelled();
@@ -79,12 +79,12 @@ impl Session {
         stop: &CancellationToken,
     ) -> Result<(), BenchError> {
         let extent = Extent::For(self.warmup);
-        for contestant in field.iter().filter(|contestant| contestant.subject != Subject::Chaos) {
+        for subject in field.iter().filter(|subject| subject.subject != Subject::Chaos) {
             if self.warmup.is_zero() || stop.is_cancelled() {
                 break;
             }
-            progress.begin(contestant.subject, 0, extent);
-            contestant.measure(extent, progress, stop).await?;
+            progress.begin(subject.subject, 0, extent);
+            subject.measure(extent, progress, stop).await?;
         }
         Ok(())
     }
@@ -94,11 +94,11 @@ impl Session {
         Ok(Contestant { subject: Subject::Pool, course: Course::Load(target, self.load.clone()) })
     }
 
-    /// The floor; and for one query at a time also the least that it could take.
-    async fn compared_with(&self, compare: &Compare, floor: &OwnFloor) -> Result<Vec<Contestant>, BenchError> {
-        let target = self.connect(&floor.endpoint).await?;
+    /// The baseline; and for one query at a time also the least that it could take.
+    async fn compared_with(&self, compare: &Compare, baseline: &BaselineServer) -> Result<Vec<Contestant>, BenchError> {
+        let target = self.connect(&baseline.endpoint).await?;
         let course = Course::Load(target.clone(), self.load.clone());
-        let mut field = vec![Contestant { subject: Subject::Floor, course }];
+        let mut field = vec![Contestant { subject: Subject::Baseline, course }];
         if self.load.concurrency == 1 {
             let unary = Load { call: Call::Submit, ..self.load.clone() };
             field.push(Contestant { subject: Subject::Unary, course: Course::Load(target, unary) });

@@ -14,7 +14,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{BenchError, process::Started, scratch::Scratch};
+use super::{BenchError, process::Started, temp_dir::TempDir};
 use crate::{
     api::proto::{HealthRequest, WorkerState},
     client::{Client, Endpoint},
@@ -31,10 +31,10 @@ const STOP: Duration = Duration::from_secs(15);
 const LOG: &str = "warn,remuda::server=info";
 
 #[derive(Debug)]
-pub struct OwnServer {
+pub struct SpawnedServer {
     // Dropped in this order: the server's files go after it.
     process: Started,
-    _files: Scratch,
+    _files: TempDir,
     endpoint: Endpoint,
 }
 
@@ -50,10 +50,10 @@ struct Fields {
     grpc: Option<String>,
 }
 
-impl OwnServer {
+impl SpawnedServer {
     /// Starts `program` as a server with its files below `place`, and waits until all workers are ready.
     pub async fn start(program: &Path, place: &Path, workers: u32) -> Result<Self, BenchError> {
-        let files = Scratch::new(place)?;
+        let files = TempDir::new(place)?;
         let config = files.path().join("remuda.toml");
         fs::write(&config, configuration(program, files.path(), workers))?;
         let arguments: [&OsStr; 7] = [
@@ -96,7 +96,9 @@ impl OwnServer {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(BenchError::OwnServer(format!("only {ready} of {workers} workers became ready in time")));
+                return Err(BenchError::SpawnedServer(format!(
+                    "only {ready} of {workers} workers became ready in time"
+                )));
             }
             sleep(LOOK).await;
         }
@@ -121,10 +123,10 @@ async fn listening(process: &mut Started, patience: Duration) -> Result<Endpoint
         }
         sender.take().map(|sender| sender.send(Err(last)))
     })?;
-    let late = |_| BenchError::OwnServer("it did not say in time where it listens".to_owned());
+    let late = |_| BenchError::SpawnedServer("it did not say in time where it listens".to_owned());
     let address = timeout(patience, receiver).await.map_err(late)?.map_err(io::Error::other)?;
-    let address = address.map_err(BenchError::OwnServer)?;
-    address.parse().map_err(|error| BenchError::OwnServer(format!("it listens on {address}: {error}")))
+    let address = address.map_err(BenchError::SpawnedServer)?;
+    address.parse().map_err(|error| BenchError::SpawnedServer(format!("it listens on {address}: {error}")))
 }
 
 /// All as it is shipped, but for retries: what a killed worker was running is run again.

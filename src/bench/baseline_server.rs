@@ -1,4 +1,4 @@
-//! The floor in this process, on threads of its own.
+//! The baseline in this process, on threads of its own.
 
 use std::{io, net::TcpListener as StdListener};
 
@@ -12,21 +12,21 @@ use super::BenchError;
 use crate::client::Endpoint;
 
 #[derive(Debug)]
-pub(super) struct OwnFloor {
+pub(super) struct BaselineServer {
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
     pub endpoint: Endpoint,
 }
 
-impl OwnFloor {
+impl BaselineServer {
     /// In the same kind of runtime as `serve`.
     pub(super) fn start() -> Result<Self, BenchError> {
         let listener = StdListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?.to_string();
-        let runtime = Builder::new_multi_thread().thread_name("floor").enable_all().build()?;
+        let runtime = Builder::new_multi_thread().thread_name("baseline").enable_all().build()?;
         runtime.spawn(async move {
-            let served = super::serve_floor(TcpListener::from_std(listener)?, CancellationToken::new()).await;
+            let served = super::serve_baseline(TcpListener::from_std(listener)?, CancellationToken::new()).await;
             served.map_err(io::Error::other)
         });
         let endpoint = address.parse().expect("a listener's address can be connected to");
@@ -34,7 +34,7 @@ impl OwnFloor {
     }
 }
 
-impl Drop for OwnFloor {
+impl Drop for BaselineServer {
     fn drop(&mut self) {
         // A runtime must not be waited for within another one.
         if let Some(runtime) = self.runtime.take() {

@@ -8,9 +8,9 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(super) struct TempDir(PathBuf);
 
-impl Scratch {
+impl TempDir {
     /// Makes one that is ours alone, below `place`.
     pub(super) fn new(place: &Path) -> io::Result<Self> {
         let path = place.join(format!("remuda-bench-{:08x}", fastrand::u32(..)));
@@ -23,7 +23,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
