@@ -11,7 +11,7 @@ use super::{
 const INTRODUCTION: &str = "\
 # Metrics
 
-Generated from the table in `src/metrics/table.rs`; do not edit. To write it anew: `UPDATE_METRICS=1 cargo test the_metrics_page`.
+Generated from the table in `src/metrics/table.rs`; do not edit. To write it anew: `UPDATE_METRICS=1 cargo test metrics_page`.
 
 They are served at `/metrics` on the address of `server.http`, in Prometheus's text format. Every series stands at zero from the start
 (a kind's from when it is configured), so `rate` and alerts work before the first event. Durations are in seconds, sizes in bytes;

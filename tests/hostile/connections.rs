@@ -85,7 +85,7 @@ fn call_once(victim: &Victim, count: usize) -> Vec<TcpStream> {
 
 /// Connections that speak HTTP/2 but never call do not keep those out who do; and those who have called stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_never_calls_makes_room_for_who_does() {
+async fn connection_without_a_call_makes_room_for_one_that_calls() {
     let mut victim = Victim::start("max_connections = 20", "").await;
     let callers = call_once(&victim, 15);
     let idle: Vec<TcpStream> = (0..100).map(|_| raw::connect(&victim.server.grpc, &[])).collect();
@@ -98,7 +98,7 @@ async fn who_never_calls_makes_room_for_who_does() {
 
 /// One finished call does not keep a place for ever: whoever has been idle for longest makes room, and the log says why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_idle_makes_room_and_who_has_an_open_call_does_not() {
+async fn idle_connection_makes_room_and_one_with_an_open_call_does_not() {
     let victim = Victim::start("max_connections = 20", "").await;
     let watching: Vec<TcpStream> = (0..5).map(|_| call(&victim, "/remuda.v1.PoolAdmin/WatchEvents")).collect();
     let idle = call_once(&victim, 14);

@@ -48,7 +48,7 @@ async fn rapid_resets_end_the_connection_and_nobody_else_notices() {
 
 /// Calls that have been looked at may all be stopped at once, even by someone who has never had an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stops_a_thousand_calls_at_once_is_served_on() {
+async fn client_that_stops_a_thousand_calls_at_once_is_served_on() {
     let mut victim = Victim::start("", "").await;
     let mut stream = raw::connect(&victim.server.grpc, &[]);
     let (call, calls) = (raw::call(EXECUTE), (1..2_000).step_by(2));
@@ -118,7 +118,7 @@ fn request(headers: HeaderMap) -> Request<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_a_gibibyte_is_refused_when_it_is_announced() {
+async fn gibibyte_message_is_refused_when_it_is_announced() {
     let mut victim = Victim::start("", "").await;
     let mut client = h2(&victim.server.grpc).await;
     let announcing = tokio::spawn(async move {
@@ -153,7 +153,7 @@ async fn send_a_mebibyte_of_metadata(address: String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mebibyte_of_metadata_is_refused() {
+async fn mebibyte_of_metadata_is_refused() {
     let mut victim = Victim::start("", "").await;
     let calls: JoinSet<()> = (0..20).map(|_| send_a_mebibyte_of_metadata(victim.server.grpc.clone())).collect();
     let refused = tokio::spawn(calls.join_all());

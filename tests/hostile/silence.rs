@@ -24,7 +24,7 @@ fn watch(victim: &Victim) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_whose_client_answers_no_ping_is_dropped_and_others_last() {
+async fn stream_whose_client_answers_no_ping_is_dropped_and_others_last() {
     let limits = "keepalive_interval = \"500ms\"\nkeepalive_timeout = \"1s\"";
     let mut victim = Victim::start(limits, "").await;
     let (gone, mut alive) = (watch(&victim), watch(&victim));

@@ -48,7 +48,7 @@ fn only_in(words: &[&str], allowed: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn only_the_api_and_clients_name_tonic() {
+fn tonic_is_named_by_the_api_and_clients_only() {
     // The exporter names the TLS settings of its client, and the baseline is the bare server that others are measured against.
     let others = ["src/trace/export.rs", "src/bench/baseline.rs"];
     only_in(&["tonic::", "tonic_"], |name| {
@@ -57,7 +57,7 @@ fn only_the_api_and_clients_name_tonic() {
 }
 
 #[test]
-fn nothing_goes_around_tonic_and_hyper() {
+fn h2_is_a_dependency_of_tests_only() {
     only_in(&["h2::"], |_| false);
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap();
@@ -65,7 +65,7 @@ fn nothing_goes_around_tonic_and_hyper() {
 }
 
 #[test]
-fn only_the_process_module_starts_and_signals_processes() {
+fn processes_are_started_and_signalled_by_their_module_only() {
     // The launcher, the guardian and `reach` are programs of their own, in the same binary; `orphans` keeps the
     // book of children.
     let allowed = ["process", "launch", "guard", "reach", "orphans"].map(|name| format!("src/worker/{name}.rs"));
@@ -76,12 +76,12 @@ fn only_the_process_module_starts_and_signals_processes() {
 }
 
 #[test]
-fn only_the_metrics_module_names_a_metric() {
+fn metrics_are_named_by_their_module_only() {
     only_in(&["prometheus::", "\"remuda_"], |name| name.starts_with("src/metrics/"));
 }
 
 #[test]
-fn only_config_and_cli_read_the_environment() {
+fn environment_is_read_by_config_and_cli_only() {
     let allowed = |name: &str| {
         // `main` looks at its arguments only.
         name.starts_with("src/config/") || name.starts_with("src/cli/") || name == "src/main.rs"
@@ -90,7 +90,7 @@ fn only_config_and_cli_read_the_environment() {
 }
 
 #[test]
-fn the_state_machines_do_no_io_and_read_no_clock() {
+fn state_machines_do_no_io_and_read_no_clock() {
     for file in rust_files("src/state") {
         let text = code(&file);
         let production = text.split("#[cfg(test)]").next().unwrap();
@@ -101,12 +101,12 @@ fn the_state_machines_do_no_io_and_read_no_clock() {
 }
 
 #[test]
-fn no_channel_is_unbounded() {
+fn channels_are_bounded() {
     only_in(&["unbounded_channel", "mpsc::channel()"], |_| false);
 }
 
 #[test]
-fn files_stay_short_and_say_what_they_are_for() {
+fn files_are_short_and_begin_with_their_job() {
     for file in ["src", "tests", "benches"].into_iter().flat_map(rust_files) {
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.lines().count() <= 400, "{} has {} lines", relative(&file), text.lines().count());
@@ -135,7 +135,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
 }
 
 #[test]
-fn functions_stay_short() {
+fn functions_are_short() {
     let mut count = 0;
     for file in ["src", "tests", "benches"].into_iter().flat_map(rust_files) {
         let text = fs::read_to_string(&file).unwrap();
@@ -153,13 +153,13 @@ fn unsafe_stands_in_one_module_only() {
 }
 
 #[test]
-fn every_test_that_a_promise_names_is_there() {
+fn tests_that_promises_name_exist() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     assert!(check_named_tests("SECURITY.md", &page) > 10);
 }
 
 #[test]
-fn every_limit_names_a_test_that_is_there() {
+fn limits_name_tests_that_exist() {
     let page = fs::read_to_string(root().join("docs/limits.md")).unwrap();
     // The first table; its first two lines are the head.
     let table = page.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));

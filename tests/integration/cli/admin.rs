@@ -17,7 +17,7 @@ fn server() -> Server {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_named() {
+async fn missing_objects_are_named() {
     let server = server();
     for verb in ["restart", "evict", "drain", "resume"] {
         let (code, out, err) = run(&server, &[verb, "99"]);

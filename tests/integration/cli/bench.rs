@@ -87,7 +87,7 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn failures_are_told_by_status_with_an_example() {
+fn failures_are_reported_by_status_with_an_example() {
     let server = echo_server();
     let (code, report) = bench(&server, "--count 3 --kind embed");
     assert_eq!(code, 1);
@@ -108,7 +108,7 @@ fn query_that_takes_too_long_counts_as_hung() {
 }
 
 #[test]
-fn interrupt_ends_the_run_and_tells_what_was_measured() {
+fn interrupt_ends_the_run_and_reports_what_was_measured() {
     let server = echo_server();
     let mut command = remuda();
     command.args(["--endpoint", &server.grpc, "bench", "--json", "--duration", "10m", "--warmup", "0s"]);
@@ -158,7 +158,7 @@ fn unreachable_server_has_its_own_exit_code() {
 }
 
 #[test]
-fn wrong_options_are_told_what_is_right() {
+fn wrong_options_are_refused_with_what_is_right() {
     let cases = [
         ("--size 10", "'--size <SIZE>': give 11 bytes to 64.0 MiB"),
         ("--size much", "write a number of bytes, or a size like 64KiB or 1MB"),
@@ -204,7 +204,7 @@ fn comparison_gives_a_ratio() {
 }
 
 #[test]
-fn one_query_at_a_time_is_compared_with_a_call_and_a_worker() {
+fn single_query_is_compared_with_a_call_and_a_worker() {
     let server = echo_server();
     let (code, report) = bench(&server, "--compare --count 50 --concurrency 1 --rounds 1");
     assert_eq!(code, 0);

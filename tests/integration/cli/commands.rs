@@ -32,7 +32,7 @@ async fn run_prints_messages_and_result_as_lines() {
 }
 
 #[tokio::test]
-async fn the_payload_comes_from_an_argument_a_file_or_stdin() {
+async fn payload_comes_from_an_argument_a_file_or_stdin() {
     let server = server();
     let file = server.dir.path().join("payload.json");
     std::fs::write(&file, "{\"from\":\n \"file\"}").unwrap();
@@ -50,7 +50,7 @@ async fn the_payload_comes_from_an_argument_a_file_or_stdin() {
 }
 
 #[tokio::test]
-async fn every_ending_has_its_exit_code_and_its_words() {
+async fn endings_have_their_exit_codes_and_texts() {
     let server = server();
     let (code, out, err) = run(&server, &["run", r#"{"steps":[{"message":1},{"error":{"error":"no such model"}}]}"#]);
     assert_eq!((code, out.as_str()), (1, "1\n"));
@@ -101,7 +101,7 @@ async fn submit_stream_and_cancel_go_together() {
 }
 
 #[tokio::test]
-async fn a_rejected_query_exits_with_four() {
+async fn rejected_query_exits_with_four() {
     let server = server();
     let (_, blocker, _) = run(&server, &["submit", r#"{"steps":["hang"]}"#]);
     eventually("the worker to be busy", || {
@@ -205,7 +205,7 @@ fn config_show_and_example_can_be_used_as_configs() {
 }
 
 #[test]
-fn an_address_in_use_says_what_to_do() {
+fn address_in_use_says_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, _, err) = alone(&["serve", "--listen", &address, "--http", "off"]);
@@ -227,7 +227,7 @@ fn help_and_completions_teach() {
 }
 
 #[tokio::test]
-async fn without_a_config_the_built_in_worker_serves_over_a_unix_socket_too() {
+async fn built_in_worker_serves_without_a_config_over_a_unix_socket_too() {
     let dir = tempfile::Builder::new().prefix("rt").tempdir().unwrap();
     let socket = dir.path().join("g.sock").display().to_string();
     let mut command = remuda();

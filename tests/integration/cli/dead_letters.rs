@@ -26,7 +26,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_listed_shown_requeued_and_purged() {
+async fn dead_letter_is_listed_shown_requeued_and_purged() {
     let server = server();
     let (code, out, err) = run(&server, &["dead", "list"]);
     assert_eq!((code, out.as_str()), (0, ""));
@@ -56,7 +56,7 @@ async fn a_dead_letter_is_listed_shown_requeued_and_purged() {
 }
 
 #[tokio::test]
-async fn a_letter_that_is_not_there_does_not_keep_the_others() {
+async fn missing_letter_does_not_keep_the_others() {
     let server = server();
     for id in ["a", "b", "c", "d"] {
         crash(&server, id);
@@ -103,7 +103,7 @@ async fn retry_runs_a_query_again_and_says_so() {
 }
 
 #[tokio::test]
-async fn no_retry_counts_more_than_the_configuration() {
+async fn no_retry_flag_overrides_the_configuration() {
     let server =
         Server::start(&format!("[recovery]\nstrategy = \"retry\"\n{}", fake_kind("k", &[], "min = 1\nmax = 1")));
     assert!(run(&server, &["run", CRASH]).2.contains("attempt 1 of 2"));
@@ -112,7 +112,7 @@ async fn no_retry_counts_more_than_the_configuration() {
 }
 
 #[tokio::test]
-async fn a_query_outlives_its_reader_only_if_told_to() {
+async fn query_outlives_its_reader_only_if_told_to() {
     let server = server();
     let endless = r#"{"steps":[{"messages":{"count":1000000,"delay_ms":5}}]}"#;
     for (policy, id, state) in [("keep", "kept", "streaming"), ("cancel", "stopped", "cancelled")] {

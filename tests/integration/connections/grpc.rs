@@ -63,7 +63,7 @@ async fn requests_may_be_compressed_and_answers_are_where_configured_and_asked_f
 }
 
 #[tokio::test]
-async fn a_compressed_request_is_bounded_by_what_it_unpacks_to() {
+async fn compressed_request_is_bounded_by_what_it_unpacks_to() {
     let server = server("max_message_bytes = \"64KiB\"");
     let channel = Channel::from_shared(format!("http://{}", server.grpc)).unwrap().connect().await.unwrap();
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Zstd] {
@@ -76,7 +76,7 @@ async fn a_compressed_request_is_bounded_by_what_it_unpacks_to() {
 }
 
 #[tokio::test]
-async fn a_content_type_that_is_not_grpcs_is_415() {
+async fn content_type_that_is_not_grpcs_is_415() {
     let server = server("");
     let empty = [0; 5];
     for content_type in ["application/json", "application/grpc-web", "text/plain"] {
@@ -92,7 +92,7 @@ async fn a_content_type_that_is_not_grpcs_is_415() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_not_answered_before_its_deadline_ends_with_it() {
+async fn call_that_is_not_answered_before_its_deadline_ends_with_it() {
     let server = server("");
     let headers = [("content-type", "application/grpc"), ("grpc-timeout", "200m")];
     let answer = ask(&server, &headers, None).await;
@@ -100,7 +100,7 @@ async fn a_call_that_is_not_answered_before_its_deadline_ends_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_too_old_gets_goaway_and_its_calls_go_on() {
+async fn connection_that_is_too_old_gets_goaway_and_its_calls_go_on() {
     let server = server("max_connection_age = \"1s\"");
     server.until_ready("k", 1);
     let (client, gate) = (server.client().await, Gate::closed());
@@ -118,7 +118,7 @@ async fn a_connection_that_is_too_old_gets_goaway_and_its_calls_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_grace_of_an_old_connection_ends_its_calls() {
+async fn grace_of_an_old_connection_ends_its_calls() {
     let server = server("max_connection_age = \"1s\"\nmax_connection_age_grace = \"500ms\"");
     server.until_ready("k", 1);
     let (mut client, gate) = (server.client().await, Gate::closed());

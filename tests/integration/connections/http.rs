@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{DEADLINE, Gate, Server, eventually, fake_kind, query};
 
 #[tokio::test]
-async fn metrics_tell_what_happened() {
+async fn metrics_report_what_happened() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 2"));
     let mut client = server.client().await;
     client.execute(query(&json!(1))).await;
@@ -62,7 +62,7 @@ async fn readiness_follows_the_pool_and_liveness_the_process() {
 }
 
 #[test]
-fn what_is_not_served_is_told_so() {
+fn unknown_paths_and_methods_are_refused() {
     let server = Server::start(&fake_kind("k", &[], "min = 0"));
     let (code, text) = server.get("/nothing-here");
     assert_eq!(code, 404);

@@ -51,7 +51,7 @@ fn reason(status: &Status) -> String {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_read_is_the_callers_mistake_and_says_what_to_do() {
+async fn unreadable_request_is_the_callers_mistake_and_says_what_to_do() {
     let server = Server::start(&fake_kind("k", &[], "min = 0"));
     let client = connect(&server).await;
     // A field of the number 1 and of a length that never comes, and the same as text that is none.
@@ -82,7 +82,7 @@ async fn a_request_that_cannot_be_read_is_the_callers_mistake_and_says_what_to_d
 }
 
 #[tokio::test]
-async fn compression_that_is_not_known_is_unimplemented_and_that_is_not_named_internal() {
+async fn unknown_compression_is_unimplemented_and_unnamed_compression_internal() {
     let server = Server::start(&fake_kind("k", &[], "min = 0"));
     let client = connect(&server).await;
     for path in METHODS {
@@ -102,7 +102,7 @@ async fn compression_that_is_not_known_is_unimplemented_and_that_is_not_named_in
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_slow_too_large_or_for_nobody_has_details_too() {
+async fn slow_large_or_misdirected_request_gets_details_too() {
     let server = Server::start(&format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\nrequest_timeout = \"1s\"\n\
          max_message_bytes = \"64KiB\"\n{}",

@@ -37,7 +37,7 @@ macro_rules! services {
 }
 
 #[tokio::test]
-async fn both_versions_of_reflection_list_the_services() {
+async fn reflection_lists_the_services_in_both_versions() {
     let server = Server::start(&fake_kind("k", &[], "min = 0"));
     let channel = channel(&server).await;
     for services in [services!(v1, channel.clone()), services!(v1alpha, channel.clone())] {
@@ -49,7 +49,7 @@ async fn both_versions_of_reflection_list_the_services() {
 }
 
 #[tokio::test]
-async fn the_health_service_knows_the_server_and_each_kind() {
+async fn health_service_knows_the_server_and_each_kind() {
     let good = fake_kind("good", &[], "min = 1");
     let server = Server::start(&format!("{good}[kinds.bad]\ncommand = [\"no-such-program-anywhere\"]\n"));
     let mut health = HealthClient::new(channel(&server).await);

@@ -30,7 +30,7 @@ async fn row(server: &Server, client: &mut Client, key: &str, count: usize) -> V
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_prefer_the_same_worker_serves_a_key_if_it_is_free_and_another_if_not() {
+async fn prefer_affinity_uses_the_same_worker_if_it_is_free_and_another_if_not() {
     let server = server("prefer");
     let mut client = server.client().await;
     let workers = row(&server, &mut client, "a", 4).await;
@@ -46,7 +46,7 @@ async fn with_prefer_the_same_worker_serves_a_key_if_it_is_free_and_another_if_n
 }
 
 #[tokio::test]
-async fn with_off_a_key_means_nothing() {
+async fn affinity_off_ignores_the_key() {
     let server = server("off");
     let mut client = server.client().await;
     let mut workers = row(&server, &mut client, "a", 3).await;
@@ -55,7 +55,7 @@ async fn with_off_a_key_means_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_strict_a_query_waits_for_the_worker_of_its_key_as_long_as_it_lives() {
+async fn strict_affinity_waits_for_the_worker_of_a_key_as_long_as_it_lives() {
     let server = server("strict");
     let mut client = server.client().await;
     let gate = Gate::closed();
@@ -74,7 +74,7 @@ async fn with_strict_a_query_waits_for_the_worker_of_its_key_as_long_as_it_lives
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_strict_a_query_goes_elsewhere_when_the_worker_of_its_key_has_died() {
+async fn strict_affinity_goes_elsewhere_when_the_worker_of_a_key_has_died() {
     let server = server("strict");
     let mut client = server.client().await;
     let gate = Gate::closed();
@@ -91,7 +91,7 @@ async fn with_strict_a_query_goes_elsewhere_when_the_worker_of_its_key_has_died(
 }
 
 #[tokio::test]
-async fn a_session_that_a_worker_told_leads_back_to_it() {
+async fn session_that_a_worker_reports_leads_back_to_it() {
     for affinity in ["prefer", "strict"] {
         let server = server(affinity);
         let mut client = server.client().await;
@@ -106,7 +106,7 @@ async fn a_session_that_a_worker_told_leads_back_to_it() {
 }
 
 #[tokio::test]
-async fn in_a_keyed_kind_a_session_stands_for_the_key_of_its_worker() {
+async fn session_stands_for_the_key_of_its_worker_in_a_keyed_kind() {
     let server = Server::start(&fake_kind("k", &[], "keyed = true\nmin = 0\nmax = 4"));
     let mut client = server.client().await;
     let steps = json!({"steps": [{"session": "s-1"}, "nonce"]});

@@ -24,16 +24,16 @@ async fn order(balance: &str) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn round_robin_begins_with_the_one_that_has_waited_longest() {
+async fn round_robin_begins_with_the_worker_that_has_waited_longest() {
     assert_eq!(order("round_robin").await, [1, 2, 3]);
 }
 
 #[tokio::test]
-async fn least_loaded_begins_with_those_that_have_run_nothing() {
+async fn least_loaded_begins_with_workers_that_have_run_nothing() {
     assert_eq!(order("least_loaded").await, [2, 3, 1]);
 }
 
 #[tokio::test]
-async fn most_recent_begins_with_the_one_that_has_waited_least() {
+async fn most_recent_begins_with_the_worker_that_has_waited_least() {
     assert_eq!(order("most_recent").await, [3, 2, 1]);
 }

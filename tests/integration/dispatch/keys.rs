@@ -33,7 +33,7 @@ async fn surroundings(client: &mut Client, key: &str) -> (Option<String>, u64) {
 }
 
 #[tokio::test]
-async fn every_query_of_a_key_is_served_by_the_same_worker_and_by_no_other() {
+async fn queries_of_a_key_are_served_by_one_worker_and_by_no_other() {
     let server = keyed("min = 0\nmax = 8");
     let mut client = server.client().await;
     let mut by_key: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
@@ -51,7 +51,7 @@ async fn every_query_of_a_key_is_served_by_the_same_worker_and_by_no_other() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_started_for_a_key_is_told_the_key() {
+async fn worker_that_is_started_for_a_key_is_told_the_key() {
     let server = keyed("min = 1\nmax = 8");
     server.until_ready("k", 1);
     let mut client = server.client().await;
@@ -63,7 +63,7 @@ async fn a_worker_that_is_started_for_a_key_is_told_the_key() {
 }
 
 #[tokio::test]
-async fn a_query_without_a_key_is_refused_and_the_field_is_named() {
+async fn query_without_a_key_is_refused_and_the_field_is_named() {
     let server = keyed("min = 0");
     let refused = server.client().await.submit(query(&json!(1))).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
@@ -73,7 +73,7 @@ async fn a_query_without_a_key_is_refused_and_the_field_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_that_waits_for_its_busy_worker_does_not_hold_up_other_keys() {
+async fn query_that_waits_for_its_busy_worker_does_not_hold_up_other_keys() {
     let server = keyed("min = 0\nmax = 2");
     let mut client = server.client().await;
     let gate = Gate::closed();
@@ -91,7 +91,7 @@ async fn a_query_that_waits_for_its_busy_worker_does_not_hold_up_other_keys() {
 }
 
 #[tokio::test]
-async fn a_key_gets_another_worker_when_its_own_has_died() {
+async fn key_gets_another_worker_when_its_own_has_died() {
     let server = keyed("min = 0\nmax = 2");
     let mut client = server.client().await;
     let first = client.served_by(plain("a")).await;
@@ -102,7 +102,7 @@ async fn a_key_gets_another_worker_when_its_own_has_died() {
 }
 
 #[tokio::test]
-async fn at_the_kinds_maximum_another_keys_idle_worker_makes_room() {
+async fn idle_worker_of_another_key_makes_room_at_the_kinds_maximum() {
     let server = keyed("min = 0\nmax = 1");
     let mut client = server.client().await;
     let mut workers = Vec::new();

@@ -60,7 +60,7 @@ async fn owners_take_turns_within_a_priority() {
 }
 
 #[tokio::test]
-async fn a_query_that_has_waited_long_passes_those_of_a_higher_priority() {
+async fn query_that_has_waited_long_passes_those_of_a_higher_priority() {
     let (_server, mut client, gate) = busy_server("aging = \"50ms\"").await;
     submit_as(&mut client, "old", query_of("", 3)).await.unwrap();
     eventually_async("it to have aged by three", || {
@@ -78,7 +78,7 @@ async fn a_query_that_has_waited_long_passes_those_of_a_higher_priority() {
 }
 
 #[tokio::test]
-async fn an_owner_has_no_more_waiting_queries_than_it_may() {
+async fn owner_has_no_more_waiting_queries_than_it_may() {
     let (_server, mut client, gate) = busy_server("max_queries_per_owner = 2").await;
     submit_as(&mut client, "a1", query_of("alice", 5)).await.unwrap();
     submit_as(&mut client, "a2", query_of("alice", 5)).await.unwrap();
@@ -92,7 +92,7 @@ async fn an_owner_has_no_more_waiting_queries_than_it_may() {
 }
 
 #[tokio::test]
-async fn an_owner_runs_no_more_queries_at_once_than_it_may() {
+async fn owner_runs_no_more_queries_at_once_than_it_may() {
     let kind = fake_kind("k", &[], "min = 2\nmax = 2");
     let server = Server::start(&format!("[queue]\nmax_running_per_owner = 1\n{kind}"));
     let mut client = server.client().await;
@@ -114,7 +114,7 @@ async fn an_owner_runs_no_more_queries_at_once_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_full_queue_sheds_what_is_least_urgent_and_refuses_what_is_no_more_urgent() {
+async fn full_queue_sheds_the_least_urgent_and_refuses_the_equally_urgent() {
     let (_server, mut client, gate) = busy_server("max_queries = 2").await;
     submit_as(&mut client, "low", query_of("", 9)).await.unwrap();
     submit_as(&mut client, "middle", query_of("", 5)).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_full_queue_sheds_what_is_least_urgent_and_refuses_what_is_no_more_urg
 }
 
 #[tokio::test]
-async fn of_ended_queries_only_so_many_are_kept() {
+async fn ended_queries_are_kept_up_to_their_maximum() {
     let server = Server::start(&format!("[results]\nmax_ended = 3\n{}", fake_kind("k", &[], "min = 1")));
     let mut client = server.client().await;
     for n in 0..10 {

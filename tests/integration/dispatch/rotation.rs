@@ -28,7 +28,7 @@ fn assert_rotation(order: &[u64]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rotation_is_exact_before_and_after_a_crowd_and_even_within_it() {
+async fn rotation_is_exact_before_and_after_a_crowd_and_even_within_it() {
     let settings = format!("min = {WORKERS}\nmax = {WORKERS}\nidle_after = \"1h\"");
     let server = Server::start(&fake_kind("k", &[], &settings));
     server.until_ready("k", WORKERS);

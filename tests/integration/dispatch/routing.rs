@@ -36,7 +36,7 @@ fn assert_invalid(refused: &Status, field: &str, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_kind_is_found_by_its_name_or_by_the_type_and_the_rest_goes_to_the_one_that_takes_all() {
+async fn kind_is_found_by_name_or_by_type_and_the_rest_goes_to_the_catch_all() {
     let kinds = [
         fake_kind("alpha", &[], "types = [\"a\", \"aa\"]"),
         fake_kind("beta", &[], "types = [\"b\"]"),
@@ -59,7 +59,7 @@ async fn a_kind_is_found_by_its_name_or_by_the_type_and_the_rest_goes_to_the_one
 }
 
 #[tokio::test]
-async fn a_type_that_no_kind_serves_is_refused_with_those_that_are() {
+async fn unserved_type_is_refused_with_the_list_of_served_ones() {
     let kinds = [fake_kind("alpha", &[], "types = [\"a\"]"), fake_kind("beta", &[], "types = [\"b\"]")];
     let server = Server::start(&kinds.concat());
     let mut client = server.client().await;
@@ -68,7 +68,7 @@ async fn a_type_that_no_kind_serves_is_refused_with_those_that_are() {
 }
 
 #[tokio::test]
-async fn capabilities_are_those_of_the_config_and_those_that_workers_tell() {
+async fn capabilities_come_from_the_config_and_from_workers() {
     let ready = |told: &str| format!(r#"["connect",{{"ready":{{"capabilities":{told}}}}}]"#);
     let kinds = [
         fake_kind("small", &[], "capabilities = [\"text\"]\nmin = 1"),
@@ -92,7 +92,7 @@ async fn capabilities_are_those_of_the_config_and_those_that_workers_tell() {
 }
 
 #[tokio::test]
-async fn only_what_all_workers_of_a_kind_can_do_counts() {
+async fn capabilities_count_only_if_all_workers_of_a_kind_have_them() {
     let script =
         r#"["connect",{"if_worker":[2,[{"ready":{"capabilities":["b","c"]}}]]},{"ready":{"capabilities":["a","b"]}}]"#;
     let server = Server::start(&fake_kind("k", &["--start", script], "min = 1\nmax = 2"));
@@ -120,7 +120,7 @@ async fn only_what_all_workers_of_a_kind_can_do_counts() {
 }
 
 #[tokio::test]
-async fn of_several_kinds_that_could_the_one_where_it_waits_least_gets_it() {
+async fn kind_with_the_shortest_wait_gets_the_query() {
     let kinds = [
         fake_kind("first", &[], "capabilities = [\"x\"]\nmin = 1\nmax = 1"),
         fake_kind("second", &[], "capabilities = [\"x\"]\nmin = 1\nmax = 1"),
@@ -147,7 +147,7 @@ async fn of_several_kinds_that_could_the_one_where_it_waits_least_gets_it() {
 }
 
 #[tokio::test]
-async fn a_query_that_does_not_want_to_wait_is_refused_without_a_trace() {
+async fn reject_if_busy_query_is_refused_without_a_trace() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.all_free(1).await;
@@ -177,7 +177,7 @@ async fn a_query_that_does_not_want_to_wait_is_refused_without_a_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queries_that_do_not_want_to_wait_leave_no_worker_behind() {
+async fn reject_if_busy_queries_leave_no_worker_reserved() {
     let kind = fake_kind("k", &[], "min = 2\nmax = 2");
     let server = Server::start(&format!("{kind}[queue]\nmax_queries = 1\n"));
     let mut client = server.client().await;

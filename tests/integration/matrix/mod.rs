@@ -13,7 +13,7 @@ mod table;
 use table::{Cell, Phase, Policy, TABLE};
 
 #[test]
-fn every_combination_is_in_the_table() {
+fn table_holds_every_combination() {
     let mut names: Vec<_> = TABLE.iter().map(|(misbehaviour, _)| misbehaviour.name()).collect();
     names.sort_unstable();
     names.dedup();
@@ -70,7 +70,7 @@ async fn trouble_after_complete_leaves_the_result_alone() {
 }
 
 #[tokio::test]
-async fn a_result_that_has_arrived_is_never_retried() {
+async fn result_that_has_arrived_is_never_retried() {
     provoke::all(Phase::AfterComplete, Policy::Retry).await;
 }
 

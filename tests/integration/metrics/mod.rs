@@ -17,14 +17,14 @@ use crate::harness::{Server, eventually, fake_kind, query, skip};
 
 /// With `UPDATE_METRICS` set the page is written instead of compared.
 #[test]
-fn the_metrics_page_is_what_the_table_says() {
+fn metrics_page_is_what_the_table_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
     let page = remuda::metrics::page(&remuda::api::methods());
     if std::env::var_os("UPDATE_METRICS").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let how = "UPDATE_METRICS=1 cargo test the_metrics_page";
+    let how = "UPDATE_METRICS=1 cargo test metrics_page";
     assert!(page == written, "docs/metrics.md is out of date; write it with: {how}");
 }
 
@@ -54,7 +54,7 @@ const WORKERS: usize = 200;
 
 /// Whatever clients make up, and however many workers come and go, the series are the same ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_client_can_make_more_series() {
+async fn clients_cannot_create_series() {
     let config = "[results]\nmax_ended = 100\n[recovery.types.b]\nstrategy = \"retry\"\n[pool]\nmax_workers = 12\n";
     let many = fake_kind("many", &[], "min = 2\nmax = 4\ntypes = [\"a\"]\naffinity = \"prefer\"");
     let once = fake_kind("once", &[], "min = 2\nmax = 8\nmax_queries = 1");

@@ -44,7 +44,7 @@ fn start() -> Server {
 }
 
 #[tokio::test]
-async fn what_a_start_does() {
+async fn starts_move_their_metrics() {
     let server = start();
     let _client = server.client().await;
     become_so(
@@ -81,7 +81,7 @@ async fn what_a_start_does() {
 }
 
 #[tokio::test]
-async fn what_workers_and_queries_do() {
+async fn workers_and_queries_move_their_metrics() {
     let server = start();
     let mut client = server.client().await;
     client.execute(query(&json!(1))).await;
@@ -129,7 +129,7 @@ async fn what_workers_and_queries_do() {
 }
 
 #[tokio::test]
-async fn cancels_at_each_stage_and_what_waits() {
+async fn cancels_and_waiting_queries_move_their_metrics() {
     let server = Server::start(&fake_kind("k", &[], &QUICK.replace("memory_limit = \"1GiB\"\n", "")));
     let mut client = server.client().await;
     for (stage, script) in [
@@ -188,7 +188,7 @@ async fn slow_readers_make_a_worker_wait_and_then_miss_events() {
 }
 
 #[tokio::test]
-async fn an_eviction_and_a_circuit() {
+async fn evictions_and_circuits_move_their_metrics() {
     let pool = "[pool]\nmax_workers = 1\neviction = \"oldest\"\n";
     let broken = "[kinds.broken]\ncommand = [\"no-such-program-anywhere\"]\nmin = 0\ncircuit_failures = 1\n";
     let (a, b) = (fake_kind("a", &[], "min = 0"), fake_kind("b", &[], "min = 0"));
@@ -222,7 +222,7 @@ async fn an_eviction_and_a_circuit() {
 }
 
 #[tokio::test]
-async fn every_way_to_be_refused() {
+async fn refusals_move_their_metrics() {
     let queue = "[queue]\nmax_queries = 2\nmax_queries_per_owner = 1\n";
     let server = Server::start(&format!("{queue}{}", fake_kind("k", &[], "min = 1\nmax = 1")));
     let mut client = server.client().await;
@@ -274,7 +274,7 @@ async fn every_way_to_be_refused() {
 }
 
 #[tokio::test]
-async fn a_reload_brings_the_series_of_new_kinds_and_types() {
+async fn reload_brings_the_series_of_new_kinds_and_types() {
     let server = Server::start(&fake_kind("k", &[], "min = 1"));
     let file = server.dir.path().join("remuda.toml");
     let config = std::fs::read_to_string(&file).unwrap();

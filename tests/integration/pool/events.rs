@@ -38,7 +38,7 @@ async fn a_whole_life(server: &Server, client: &mut Client) -> Watcher {
 }
 
 #[tokio::test]
-async fn a_workers_life_is_told_in_order_with_reasons_and_queries() {
+async fn worker_life_is_reported_in_order_with_reasons_and_queries() {
     let server = Server::start(&fake_kind("k", &[], "min = 0\nmax = 2\nidle_after = \"10ms\""));
     let mut client = server.client().await;
     let watcher = a_whole_life(&server, &mut client).await;
@@ -73,7 +73,7 @@ async fn a_workers_life_is_told_in_order_with_reasons_and_queries() {
 }
 
 #[tokio::test]
-async fn a_crash_is_told_with_its_query_before_the_end() {
+async fn crash_is_reported_with_its_query_before_the_end() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.all_free(1).await;
@@ -95,7 +95,7 @@ async fn a_crash_is_told_with_its_query_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_circuit_tells_that_it_opens_half_opens_and_closes() {
+async fn circuit_reports_that_it_opens_half_opens_and_closes() {
     let settings = "min = 1\nmax = 1\nrestart_backoff = \"5ms\"\nrestart_backoff_max = \"10ms\"\ncircuit_failures = 2";
     let fence = tempfile::tempdir().unwrap();
     let broken = fence.path().join("broken").display().to_string();
@@ -126,7 +126,7 @@ async fn a_circuit_tells_that_it_opens_half_opens_and_closes() {
 }
 
 #[tokio::test]
-async fn the_pool_tells_what_is_done_to_it_until_it_stops() {
+async fn pool_reports_operations_until_it_stops() {
     let kind = |max: usize| fake_kind("k", &[], &format!("min = 1\nmax = {max}"));
     let server = Server::start(&kind(1));
     let mut client = server.client().await;
@@ -154,7 +154,7 @@ async fn the_pool_tells_what_is_done_to_it_until_it_stops() {
 }
 
 #[tokio::test]
-async fn a_watcher_gets_what_it_asked_for_and_no_more() {
+async fn watcher_gets_what_it_asked_for_and_no_more() {
     let server = Server::start(&format!(
         "{}{}",
         fake_kind("a", &[], "min = 1\nmax = 1"),
@@ -189,7 +189,7 @@ async fn a_watcher_gets_what_it_asked_for_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_watcher_is_told_what_it_missed() {
+async fn slow_watcher_learns_what_it_missed() {
     let server = Server::start(&fake_kind("k", &[], "min = 4\nmax = 4"));
     let mut client = server.client().await;
     client.all_free(4).await;
@@ -219,7 +219,7 @@ async fn a_slow_watcher_is_told_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_vanishes_is_forgotten() {
+async fn vanished_watcher_is_forgotten() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.all_free(1).await;

@@ -51,7 +51,7 @@ async fn a_few_looks(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_idle_worker_that_the_strategy_picks_makes_room_and_the_query_is_served() {
+async fn idle_worker_that_the_strategy_picks_makes_room_and_the_query_is_served() {
     for strategy in ["lru", "oldest", "least_used"] {
         let server = two_kinds(&format!("eviction = \"{strategy}\""));
         let mut client = server.client().await;
@@ -73,7 +73,7 @@ async fn the_idle_worker_that_the_strategy_picks_makes_room_and_the_query_is_ser
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_worker_is_never_evicted() {
+async fn busy_worker_is_never_evicted() {
     let server = two_kinds("");
     let mut client = server.client().await;
     let gates = [Gate::closed(), Gate::closed()];
@@ -95,7 +95,7 @@ async fn a_busy_worker_is_never_evicted() {
 }
 
 #[tokio::test]
-async fn a_kind_keeps_its_minimum_though_another_has_no_worker() {
+async fn kind_keeps_its_minimum_though_another_has_no_worker() {
     let kinds = [fake_kind("a", &[], "min = 2\nmax = 2"), fake_kind("b", &[], "min = 0\nmax = 2")].concat();
     let server = Server::start(&format!("[pool]\nmax_workers = 2\n{kinds}"));
     server.until_ready("a", 2);
@@ -107,7 +107,7 @@ async fn a_kind_keeps_its_minimum_though_another_has_no_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_without_a_worker_gets_one_though_the_others_are_never_idle() {
+async fn kind_without_a_worker_gets_one_though_the_others_are_never_idle() {
     let server = two_kinds("");
     let client = server.client().await;
     let enough = Arc::new(AtomicBool::new(false));

@@ -40,7 +40,7 @@ fn failures(server: &Server) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_failed_starts_leave_nothing_behind_and_disturb_nobody() {
+async fn thousand_failed_starts_leave_nothing_behind_and_disturb_nobody() {
     let gate = Gate::closed();
     let server = Server::start(&config(&gate));
     let mut client = server.client().await;

@@ -21,7 +21,7 @@ fn hungry(mib: usize, gate: &Gate) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_budget_admits_as_many_workers_as_fit_and_makes_room_for_others() {
+async fn budget_admits_as_many_workers_as_fit_and_makes_room_for_others() {
     let small = fake_kind("small", &[], "min = 0\nmax = 8\nmemory = \"100MiB\"\nscale_up_after = \"0s\"");
     let large = fake_kind("large", &[], "min = 0\nmax = 8\nmemory = \"150MiB\"");
     let server = Server::start(&format!("[pool]\nmemory_budget = \"250MiB\"\n{small}{large}"));
@@ -45,7 +45,7 @@ async fn the_budget_admits_as_many_workers_as_fit_and_makes_room_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_has_grown_is_replaced_when_it_is_free() {
+async fn worker_that_has_grown_is_replaced_when_it_is_free() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\nmemory_soft = \"64MiB\""));
     let mut client = server.client().await;
     let gate = Gate::closed();
@@ -77,12 +77,12 @@ async fn outgrow(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_worker_over_its_limit_is_stopped_and_its_query_says_why() {
+async fn worker_over_its_limit_is_stopped_and_its_query_says_why() {
     outgrow(&Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\nmemory_limit = \"64MiB\""))).await;
 }
 
 #[tokio::test]
-async fn a_worker_behind_a_shell_is_measured_too() {
+async fn worker_behind_a_shell_is_measured_too() {
     let worker = env!("CARGO_BIN_EXE_fake-worker");
     let command = format!("command = [\"sh\", \"-c\", \"{worker}; :\"]");
     let settings = "min = 1\nmax = 1\nmemory_limit = \"64MiB\"";

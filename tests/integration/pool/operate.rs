@@ -26,7 +26,7 @@ async fn scale(client: &mut Client, target: Target) -> Result<(u32, u32), Status
 }
 
 #[tokio::test]
-async fn a_kind_has_as_many_workers_as_someone_asks_for_and_keeps_them() {
+async fn kind_has_as_many_workers_as_an_operator_asks_for_and_keeps_them() {
     let server = Server::start(&elastic());
     let mut client = server.client().await;
     client.all_free(1).await;
@@ -81,7 +81,7 @@ async fn steps_are_taken_from_what_was_asked_for_last_and_end_at_the_limits() {
 }
 
 #[tokio::test]
-async fn a_size_beyond_the_limits_is_refused_and_the_limit_named() {
+async fn size_beyond_the_limits_is_refused_and_the_limit_named() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 9\nmemory = \"10MiB\"");
     let other = fake_kind("other", &[], "min = 0\nmax = 9\nmemory = \"20MiB\"");
     let server = Server::start(&format!("[pool]\nmax_workers = 6\nmemory_budget = \"100MiB\"\n{kind}{other}"));
@@ -108,7 +108,7 @@ async fn a_size_beyond_the_limits_is_refused_and_the_limit_named() {
 }
 
 #[tokio::test]
-async fn fewer_workers_means_idle_ones_first_and_busy_ones_after_their_query() {
+async fn scaling_down_takes_idle_workers_first_and_busy_ones_after_their_query() {
     let server = Server::start(&elastic());
     let mut client = server.client().await;
     scale(&mut client, Target::Workers(4)).await.unwrap();
@@ -151,7 +151,7 @@ async fn restarts_in_order(server: &Server, client: &mut Client, old: u64, resta
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_worker_stops_when_its_successor_is_ready() {
+async fn restarted_worker_stops_when_its_successor_is_ready() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.all_free(1).await;
@@ -172,7 +172,7 @@ async fn a_restarted_worker_stops_when_its_successor_is_ready() {
 }
 
 #[tokio::test]
-async fn a_restarted_worker_ends_its_query_first() {
+async fn restarted_worker_ends_its_query_first() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     let gate = server.gate("a");
@@ -190,7 +190,7 @@ async fn a_restarted_worker_ends_its_query_first() {
 }
 
 #[tokio::test]
-async fn only_a_worker_that_is_free_and_not_needed_is_evicted() {
+async fn eviction_takes_only_a_worker_that_is_free_and_not_needed() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 4"));
     let mut client = server.client().await;
     client.all_free(1).await;

@@ -22,7 +22,7 @@ async fn watched(server: &Server, client: &mut Client, queries: usize, least: us
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_its_queries_a_worker_goes_when_its_replacement_is_ready() {
+async fn worker_is_replaced_after_its_queries_by_one_that_is_ready() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 2\nmax_queries = 9"));
     server.until_ready("k", 2);
     let mut client = server.client().await;
@@ -43,7 +43,7 @@ async fn after_its_queries_a_worker_goes_when_its_replacement_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_its_age_a_worker_goes_when_its_replacement_is_ready() {
+async fn worker_is_replaced_at_its_age_by_one_that_is_ready() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\nmax_age = \"300ms\""));
     server.until_ready("k", 1);
     let mut client = server.client().await;
@@ -57,7 +57,7 @@ async fn at_its_age_a_worker_goes_when_its_replacement_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_for_one_query_is_never_used_twice() {
+async fn worker_for_one_query_is_never_used_twice() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 3\nmax_queries = 1\nscale_up_after = \"10ms\""));
     let client = server.client().await;
     let clients: Vec<_> = (0..4)
@@ -86,7 +86,7 @@ async fn a_worker_for_one_query_is_never_used_twice() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_room_for_two_the_old_one_goes_first_and_every_query_is_served() {
+async fn full_pool_stops_the_old_worker_first_and_serves_every_query() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1\nmax_queries = 3");
     let server = Server::start(&format!("[pool]\nmax_workers = 1\n{kind}"));
     let mut client = server.client().await;

@@ -28,7 +28,7 @@ async fn results(running: Vec<JoinHandle<Ended>>) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pool_grows_with_its_load_holds_at_its_maximum_and_shrinks_to_its_minimum() {
+async fn pool_grows_with_its_load_holds_at_its_maximum_and_shrinks_to_its_minimum() {
     let settings = "min = 1\nmax = 6\nscale_up_after = \"10ms\"\nscale_down_after = \"300ms\"\nscale_down_step = 2";
     let server = Server::start(&fake_kind("k", &[], settings));
     server.until_ready("k", 1);
@@ -53,7 +53,7 @@ async fn the_pool_grows_with_its_load_holds_at_its_maximum_and_shrinks_to_its_mi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_into_an_empty_kind_is_served_without_an_error() {
+async fn burst_into_an_empty_kind_is_served_without_an_error() {
     let server = Server::start(&fake_kind("k", &[], "min = 0\nmax = 4\nscale_up_after = \"10ms\""));
     let client = server.client().await;
     let payload = json!({"steps": [{"sleep_ms": 20}, "nonce"]});
@@ -63,7 +63,7 @@ async fn a_burst_into_an_empty_kind_is_served_without_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_without_a_query_for_its_time_to_live_goes_and_the_minimum_stays() {
+async fn worker_without_a_query_for_its_time_to_live_goes_and_the_minimum_stays() {
     let settings = "min = 1\nmax = 3\nscale_up_after = \"0s\"\nidle_ttl = \"200ms\"\nscale_down_after = \"1h\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     server.until_ready("k", 1);

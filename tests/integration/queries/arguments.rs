@@ -22,7 +22,7 @@ fn field(status: &Status) -> String {
 }
 
 #[tokio::test]
-async fn a_bad_query_is_refused_with_the_field_and_what_to_do() {
+async fn bad_query_is_refused_with_the_field_and_what_to_do() {
     let server = two_kinds();
     let mut client = server.client().await;
     let good = Query { kind: "embed".to_owned(), ..query(&json!(1)) };
@@ -105,7 +105,7 @@ async fn bad_ids_pages_and_reasons_are_named_too() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_not_found() {
+async fn missing_query_worker_or_letter_is_not_found() {
     let server = two_kinds();
     let mut client = server.client().await;
     let status = client.admin.get_worker(proto::GetWorkerRequest { worker_id: 99 }).await.unwrap_err();
@@ -123,7 +123,7 @@ async fn what_does_not_exist_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_refused_and_the_next_call_works() {
+async fn message_over_the_limit_is_refused_and_the_next_call_works() {
     let kind = fake_kind("k", &[], "min = 1");
     let server = Server::start(&format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\nmax_message_bytes = \"64KiB\"\n{kind}"
@@ -147,7 +147,7 @@ async fn metadata_over_the_limit_is_refused_and_the_next_call_works() {
 }
 
 #[tokio::test]
-async fn a_method_that_does_not_exist_is_unimplemented() {
+async fn method_that_does_not_exist_is_unimplemented() {
     let server = two_kinds();
     let channel = tonic::transport::Channel::from_shared(format!("http://{}", server.grpc)).unwrap();
     let mut grpc = tonic::client::Grpc::new(channel.connect().await.unwrap());

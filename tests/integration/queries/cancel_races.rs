@@ -113,7 +113,7 @@ async fn assert_untouched(server: &Server, client: &mut Client, workers: usize) 
 }
 
 #[tokio::test]
-async fn a_query_cancelled_before_dispatch_never_meets_a_worker() {
+async fn query_cancelled_before_dispatch_never_meets_a_worker() {
     let server = server(1);
     let mut client = server.client().await;
     submit_as(&mut client, "running", &json!({"steps": [{"message": 1}, "hang"]})).await;
@@ -131,7 +131,7 @@ async fn a_query_cancelled_before_dispatch_never_meets_a_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancel_in_the_dispatch_window_ends_the_query_once() {
+async fn cancel_in_the_dispatch_window_ends_the_query_once() {
     const ROUNDS: usize = 200;
     let server = server(1);
     // Connections of their own, so that the server handles both calls at once.
@@ -156,7 +156,7 @@ async fn a_cancel_in_the_dispatch_window_ends_the_query_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_cancel_and_a_complete_at_the_same_instant_exactly_one_counts() {
+async fn cancel_and_complete_at_the_same_instant_count_once() {
     const ROUNDS: usize = 200;
     const STEP: Duration = Duration::from_micros(200);
     let server = server(1);
@@ -183,7 +183,7 @@ async fn of_a_cancel_and_a_complete_at_the_same_instant_exactly_one_counts() {
 }
 
 #[tokio::test]
-async fn the_second_cancel_of_two_finds_the_first_one_under_way() {
+async fn second_cancel_finds_the_first_one_under_way() {
     let server = server(1);
     let (mut client, mut other) = (server.client().await, server.client().await);
     submit_as(&mut client, "q", &json!({"steps": ["pid", "hang"], "on_cancel": ["hang"]})).await;
@@ -202,7 +202,7 @@ async fn the_second_cancel_of_two_finds_the_first_one_under_way() {
 }
 
 #[tokio::test]
-async fn a_cancel_after_the_end_changes_nothing() {
+async fn cancel_after_the_end_changes_nothing() {
     let server = server(1);
     let mut client = server.client().await;
     for (id, step, end) in [
@@ -265,7 +265,7 @@ impl Plan {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_random_interleavings_have_one_end_each() {
+async fn thousand_random_interleavings_have_one_end_each() {
     let seed = Seed::pick();
     let server = server(WORKERS);
     let mut client = server.client().await;

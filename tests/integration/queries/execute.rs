@@ -23,7 +23,7 @@ async fn wait_for(client: &mut Client, id: &str, state: QueryState) {
 }
 
 #[tokio::test]
-async fn a_querys_messages_and_result_come_back_in_order() {
+async fn messages_and_result_come_back_in_order() {
     let server = one_worker();
     let mut client = server.client().await;
     let steps = json!({"steps": [{"session": "s-1"}, {"message": {"n": 1}}, {"message": [2, "zwei"]}, {"complete": {"ok": true}}]});
@@ -55,7 +55,7 @@ async fn json_passes_through_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn the_worker_gets_all_that_the_query_says() {
+async fn worker_gets_all_fields_of_the_query() {
     let server = one_worker();
     let mut client = server.client().await;
     let full = proto::Query {
@@ -76,7 +76,7 @@ async fn the_worker_gets_all_that_the_query_says() {
 }
 
 #[tokio::test]
-async fn a_reported_error_ends_the_query_and_not_the_worker() {
+async fn reported_error_ends_the_query_and_not_the_worker() {
     let server = one_worker();
     let mut client = server.client().await;
     let failing = json!({"steps": [{"error": {"error": "no such model", "code": "E42", "details": {"model": "x"}}}]});
@@ -96,7 +96,7 @@ async fn a_reported_error_ends_the_query_and_not_the_worker() {
 }
 
 #[tokio::test]
-async fn a_crash_tells_who_died_and_how_and_the_worker_is_replaced() {
+async fn crash_names_the_worker_and_its_cause_and_the_worker_is_replaced() {
     let server = one_worker();
     let mut client = server.client().await;
     let ended = client.execute(query(&json!({"steps": [{"stderr": "out of cheese"}, {"exit": 3}]}))).await;
@@ -124,7 +124,7 @@ async fn a_crash_tells_who_died_and_how_and_the_worker_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_result_that_arrived_before_the_crash_counts() {
+async fn result_that_arrived_before_the_crash_counts() {
     let server = one_worker();
     let mut client = server.client().await;
     let ended = client.execute(query(&json!({"steps": [{"complete": 1}, {"exit": 1}]}))).await;
@@ -159,7 +159,7 @@ async fn cancel_is_defined_before_during_and_after() {
 }
 
 #[tokio::test]
-async fn a_worker_that_ignores_a_cancel_is_stopped_and_replaced() {
+async fn worker_that_ignores_a_cancel_is_stopped_and_replaced() {
     let settings = "min = 1\nmax = 1\ncancel_grace = \"50ms\"\nterm_grace = \"1s\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
@@ -179,7 +179,7 @@ async fn a_worker_that_ignores_a_cancel_is_stopped_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_query_that_runs_too_long_ends_in_a_timeout() {
+async fn query_that_runs_too_long_ends_in_a_timeout() {
     let settings = "min = 1\nmax = 1\ntimeout = \"100ms\"\ncancel_grace = \"1s\"\nterm_grace = \"10s\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
@@ -200,7 +200,7 @@ async fn a_query_that_runs_too_long_ends_in_a_timeout() {
 }
 
 #[tokio::test]
-async fn the_clients_deadline_is_the_querys_deadline() {
+async fn client_deadline_is_the_query_deadline() {
     let server = one_worker();
     let mut client = server.client().await;
     let mut request = tonic::Request::new(proto::ExecuteRequest {
@@ -216,7 +216,7 @@ async fn the_clients_deadline_is_the_querys_deadline() {
 }
 
 #[tokio::test]
-async fn a_query_may_say_how_long_it_waits_for_a_worker() {
+async fn queue_timeout_bounds_the_wait_for_a_worker() {
     let server = one_worker();
     let mut client = server.client().await;
     let blocker = client.submit(query(&json!({"steps": ["hang"]}))).await.unwrap();
@@ -274,7 +274,7 @@ async fn priority_comes_before_arrival() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_with_a_hint_when_to_come_back() {
+async fn full_queue_refuses_with_a_hint_when_to_come_back() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1");
     let server = Server::start(&format!("[queue]\nmax_queries = 2\n{kind}"));
     let mut client = server.client().await;
@@ -290,7 +290,7 @@ async fn a_full_queue_refuses_with_a_hint_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn an_execute_whose_caller_went_away_is_cancelled() {
+async fn execute_of_a_vanished_caller_is_cancelled() {
     let server = one_worker();
     let mut client = server.client().await;
     let request =

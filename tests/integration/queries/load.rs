@@ -44,7 +44,7 @@ async fn ten_thousand_queries_each_get_their_own_answer_in_even_rotation() {
 }
 
 #[tokio::test]
-async fn one_query_after_another_visits_the_workers_in_rotation() {
+async fn single_queries_visit_the_workers_in_rotation() {
     let server = Server::start(&fake_kind("k", &[], "min = 4\nmax = 4"));
     let mut client = server.client().await;
     crate::harness::eventually("all workers to be ready", || {

@@ -38,7 +38,7 @@ async fn wait_for(client: &Client, id: &str, state: QueryState) {
 }
 
 #[tokio::test]
-async fn a_death_is_rejected_by_default_and_retried_by_type_or_by_the_querys_own_word() {
+async fn death_is_rejected_by_default_and_retried_by_type_or_by_the_query() {
     let kind = fake_kind("k", &[], "min = 2\nmax = 2\ntypes = [\"safe\", \"risky\"]");
     let server = Server::start(&format!("[recovery.types.safe]\nstrategy = \"retry\"\nattempts = 2\n{kind}"));
     let mut client = server.client().await;
@@ -71,7 +71,7 @@ async fn a_death_is_rejected_by_default_and_retried_by_type_or_by_the_querys_own
 }
 
 #[tokio::test]
-async fn a_retryable_error_backs_off_and_is_tried_again() {
+async fn retryable_error_backs_off_and_is_tried_again() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1");
     let server = Server::start(&format!("[retry]\nattempts = 2\nbackoff = \"20ms\"\n{kind}"));
     let mut client = server.client().await;
@@ -127,7 +127,7 @@ async fn dead_letters_are_listed_requeued_and_purged() {
 }
 
 #[tokio::test]
-async fn a_poison_query_kills_no_more_workers_than_it_has_attempts() {
+async fn poison_query_kills_no_more_workers_than_it_has_attempts() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 2"));
     let mut client = server.client().await;
     let ended = client.execute(with_retries(2, &dies(99))).await;
@@ -142,7 +142,7 @@ const NERVOUS: &str = "min = 1\nmax = 1\nterm_grace = \"100ms\"\nheartbeat_warni
                        heartbeat_timeout = \"1s\"\nping_interval = \"50ms\"";
 
 #[tokio::test]
-async fn a_stopped_worker_is_found_while_idle_and_replaced() {
+async fn stopped_worker_is_found_while_idle_and_replaced() {
     let server = Server::start(&fake_kind("k", &[], NERVOUS));
     let mut client = server.client().await;
     assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}));
@@ -160,7 +160,7 @@ async fn a_stopped_worker_is_found_while_idle_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_worker_that_promised_heartbeats_must_keep_them_while_busy_too() {
+async fn worker_that_promised_heartbeats_must_send_them_while_busy_too() {
     let start = ["--start", r#"["connect",{"ready":{"heartbeat":true}}]"#];
     let server = Server::start(&fake_kind("k", &start, NERVOUS));
     let mut client = server.client().await;
@@ -173,7 +173,7 @@ async fn a_worker_that_promised_heartbeats_must_keep_them_while_busy_too() {
 }
 
 #[tokio::test]
-async fn a_kind_that_does_not_start_fails_fast_and_recovers_when_it_does() {
+async fn kind_that_does_not_start_fails_fast_and_recovers_when_it_does() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("worker");
     let path = program.display().to_string();
@@ -206,7 +206,7 @@ async fn a_kind_that_does_not_start_fails_fast_and_recovers_when_it_does() {
 }
 
 #[tokio::test]
-async fn a_worker_that_swallows_queries_while_its_siblings_do_not_is_replaced() {
+async fn worker_that_swallows_queries_while_its_siblings_do_not_is_replaced() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 2\nmax_failures = 3"));
     let mut client = server.client().await;
     // Worker 1 fails whatever it gets, the other one does not.
@@ -224,7 +224,7 @@ async fn a_worker_that_swallows_queries_while_its_siblings_do_not_is_replaced() 
 }
 
 #[tokio::test]
-async fn a_query_may_say_what_happens_when_its_reader_goes() {
+async fn on_disconnect_decides_what_happens_when_the_reader_goes() {
     let server = Server::start(&fake_kind("k", &[], "min = 3\nmax = 3"));
     let mut client = server.client().await;
     let hang = |policy| Query {
@@ -247,7 +247,7 @@ async fn a_query_may_say_what_happens_when_its_reader_goes() {
 }
 
 #[tokio::test]
-async fn a_flooding_worker_does_not_keep_the_server_from_anything() {
+async fn flooding_worker_does_not_keep_the_server_from_anything() {
     let settings = "min = 1\nmax = 1\ncancel_grace = \"100ms\"\nterm_grace = \"100ms\"";
     let kind = fake_kind("k", &[], settings);
     let server = Server::start(&format!("[pool]\ndrain_timeout = \"100ms\"\n{kind}"));

@@ -106,7 +106,7 @@ async fn assert_workers_are_fine(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_gap_a_slow_reader_loses_the_oldest_and_nobody_waits() {
+async fn gap_policy_drops_the_oldest_events_of_a_slow_reader_and_nobody_waits() {
     for bound in BOUNDS {
         let server = server("gap", bound);
         let mut client = server.client().await;
@@ -127,7 +127,7 @@ async fn with_gap_a_slow_reader_loses_the_oldest_and_nobody_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_stall_only_the_slow_readers_worker_waits_and_nothing_is_missing() {
+async fn stall_policy_delays_only_the_slow_readers_worker_and_loses_nothing() {
     for bound in BOUNDS {
         let server = server("stall", bound);
         let mut client = server.client().await;
@@ -144,7 +144,7 @@ async fn with_stall_only_the_slow_readers_worker_waits_and_nothing_is_missing() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_that_waits_for_its_reader_can_be_cancelled_and_its_worker_lives_on() {
+async fn query_that_waits_for_its_reader_can_be_cancelled_and_its_worker_lives_on() {
     let results = "[results]\noverflow = \"stall\"\nmax_events = 1_100\nmax_stall = \"200ms\"\n";
     let server = Server::start(&format!("{results}{}", fake_kind("k", &[], "min = 2\nmax = 2")));
     let mut client = server.client().await;
@@ -159,7 +159,7 @@ async fn a_query_that_waits_for_its_reader_can_be_cancelled_and_its_worker_lives
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_fail_a_slow_readers_query_ends_in_an_error_that_says_so() {
+async fn fail_policy_ends_a_slow_readers_query_in_an_error_that_says_so() {
     for bound in BOUNDS {
         let server = server("fail", bound);
         let mut client = server.client().await;

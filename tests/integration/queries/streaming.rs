@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::harness::{Server, fake_kind, query};
 
 #[tokio::test]
-async fn every_reader_sees_every_message_once_and_in_order() {
+async fn readers_see_every_message_once_and_in_order() {
     let server = Server::start(&fake_kind("k", &[], "min = 1"));
     let mut client = server.client().await;
     let steps = json!({"steps": [{"messages": {"count": 1000, "size": 20, "delay_ms": 1}}, {"complete": "end"}]});
@@ -35,7 +35,7 @@ async fn every_reader_sees_every_message_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_reader_is_told_what_is_no_longer_kept() {
+async fn reader_learns_what_is_no_longer_kept() {
     let kind = fake_kind("k", &[], "min = 1");
     let server = Server::start(&format!("[results]\nmax_events = 10\n{kind}"));
     let mut client = server.client().await;
@@ -51,7 +51,7 @@ async fn a_reader_is_told_what_is_no_longer_kept() {
 }
 
 #[tokio::test]
-async fn an_ended_query_is_forgotten_after_its_retention() {
+async fn ended_query_is_forgotten_after_its_retention() {
     let kind = fake_kind("k", &[], "min = 1");
     let server = Server::start(&format!("[results]\nretention = \"100ms\"\n{kind}"));
     let mut client = server.client().await;

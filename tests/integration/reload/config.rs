@@ -74,7 +74,7 @@ async fn sighup_rolls_a_new_command_and_size_through_without_losing_a_query() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_rolls_them_through_a_full_pool_too() {
+async fn reload_command_rolls_them_through_a_full_pool_too() {
     rolls_under_load("[pool]\nmax_workers = 6\n", |server| {
         let (code, out, err) = run(server, &["reload"]);
         assert_eq!(code, 0, "{err}");
@@ -95,7 +95,7 @@ async fn ids(client: &mut Client) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_file_with_mistakes_changes_nothing_and_all_of_them_are_told() {
+async fn file_with_mistakes_changes_nothing_and_all_of_them_are_reported() {
     let server = Server::start(&version("old", 2));
     let mut client = server.client().await;
     workers_up(&client, 2).await;
@@ -129,7 +129,7 @@ async fn a_file_with_mistakes_changes_nothing_and_all_of_them_are_told() {
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_the_difference_and_changes_nothing() {
+async fn dry_run_shows_the_difference_and_changes_nothing() {
     let server = Server::start(&version("old", 2));
     let mut client = server.client().await;
     workers_up(&client, 2).await;
@@ -159,7 +159,7 @@ async fn a_dry_run_shows_the_difference_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_that_needs_a_restart_is_told_again_and_again() {
+async fn change_that_needs_a_restart_is_reported_at_every_reload() {
     let server = Server::start(&version("v", 1));
     let mut client = server.client().await;
     workers_up(&client, 1).await;
@@ -219,7 +219,7 @@ async fn secrets_are_in_no_difference_log_or_event() {
 }
 
 #[tokio::test]
-async fn without_a_config_file_there_is_nothing_to_reload() {
+async fn reload_without_a_config_file_is_refused() {
     let server = Server::start_without_file();
     let mut client = server.client().await;
     let status = client.reload(false).await.unwrap_err();
@@ -236,7 +236,7 @@ async fn without_a_config_file_there_is_nothing_to_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_reloads_at_once_one_finds_the_change() {
+async fn concurrent_reloads_find_the_change_once() {
     let server = Server::start(&version("old", 2));
     let client = server.client().await;
     workers_up(&client, 2).await;

@@ -45,7 +45,7 @@ async fn serves(client: &Client, kind: &str) {
 }
 
 #[tokio::test]
-async fn a_new_kind_is_started_and_serves() {
+async fn new_kind_is_started_and_serves() {
     let server = Server::start(&kind("a"));
     let mut client = server.client().await;
     workers_up(&client, 1).await;
@@ -66,7 +66,7 @@ async fn a_new_kind_is_started_and_serves() {
 }
 
 #[tokio::test]
-async fn a_removed_kind_finishes_what_it_accepted_and_takes_nothing_new() {
+async fn removed_kind_finishes_what_it_accepted_and_takes_nothing_new() {
     let server = Server::start(&format!("{}{}", kind("a"), kind("b")));
     let mut client = server.client().await;
     workers_up(&client, 2).await;
@@ -104,7 +104,7 @@ async fn a_removed_kind_finishes_what_it_accepted_and_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_of_a_removed_kind_waits_until_the_kind_is_back() {
+async fn dead_letter_of_a_removed_kind_waits_until_the_kind_is_back() {
     let server = Server::start(&format!("{}{}", kind("a"), kind("b")));
     let mut client = server.client().await;
     client.execute_as("letter", of_kind("b", &json!({"steps": [{"exit": 1}]}))).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_dead_letter_of_a_removed_kind_waits_until_the_kind_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_does_not_start_leaves_the_old_workers_in_service() {
+async fn command_that_does_not_start_leaves_the_old_workers_in_service() {
     let settings = "min = 2\nmax = 2\nrestart_backoff = \"10ms\"\nrestart_backoff_max = \"20ms\"\ncircuit_failures = 2";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
@@ -156,7 +156,7 @@ async fn a_command_that_does_not_start_leaves_the_old_workers_in_service() {
 }
 
 #[tokio::test]
-async fn a_change_that_is_taken_back_costs_no_worker_its_life() {
+async fn change_that_is_taken_back_costs_no_worker_its_life() {
     let settings = "min = 2\nmax = 2\nrestart_backoff = \"10ms\"\nrestart_backoff_max = \"20ms\"";
     let good = fake_kind("k", &[], settings);
     let server = Server::start(&good);
@@ -180,7 +180,7 @@ async fn a_change_that_is_taken_back_costs_no_worker_its_life() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lower_max_holds_at_once_even_under_load() {
+async fn lower_max_holds_at_once_even_under_load() {
     let sized = |max: usize| fake_kind("k", &[], &format!("min = 1\nmax = {max}\nscale_up_after = \"0s\""));
     let server = Server::start(&sized(6));
     let mut client = server.client().await;
@@ -200,7 +200,7 @@ async fn a_lower_max_holds_at_once_even_under_load() {
 }
 
 #[tokio::test]
-async fn a_size_that_was_asked_for_outlives_a_reload_within_the_new_limits() {
+async fn size_that_was_asked_for_outlives_a_reload_within_the_new_limits() {
     let sized = |max: usize, timeout: u32| {
         let quick = "scale_down_after = \"10ms\"\nidle_ttl = \"10ms\"";
         fake_kind("k", &[], &format!("min = 1\nmax = {max}\nqueue_timeout = \"{timeout}s\"\n{quick}"))

@@ -45,7 +45,7 @@ async fn no_key_twice(client: &mut Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_becomes_keyed_under_load_and_every_query_is_served_by_its_keys_own_worker() {
+async fn kind_becomes_keyed_under_load_and_every_query_is_served_by_its_keys_own_worker() {
     for rule in ["affinity = \"prefer\"", "affinity = \"strict\""] {
         let server = Server::start(&sized(rule));
         let mut client = server.client().await;
@@ -101,7 +101,7 @@ async fn queries_that_waited_for_their_own_worker_are_anyones_when_the_rule_is_g
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drained_worker_keeps_no_session_to_itself() {
+async fn drained_worker_keeps_no_session_to_itself() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 2\naffinity = \"strict\""));
     let mut client = server.client().await;
     client.all_free(2).await;
@@ -120,7 +120,7 @@ async fn a_drained_worker_keeps_no_session_to_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drained_worker_does_not_give_way() {
+async fn drained_worker_is_not_evicted() {
     let needy = fake_kind("needy", &[], "min = 0\nmax = 1");
     let server = Server::start(&format!("[pool]\nmax_workers = 2\n{}{needy}", fake_kind("k", &[], "min = 0\nmax = 2")));
     let mut client = server.client().await;
@@ -149,7 +149,7 @@ async fn a_drained_worker_does_not_give_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lower_maximum_of_the_pool_holds_as_workers_become_free() {
+async fn lower_maximum_of_the_pool_holds_as_workers_become_free() {
     let config = |max_workers: usize| {
         format!(
             "[pool]\nmax_workers = {max_workers}\n{}",
@@ -180,7 +180,7 @@ async fn a_lower_maximum_of_the_pool_holds_as_workers_become_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_is_to_be_warm_gets_a_worker_though_another_keeps_the_whole_pool_busy() {
+async fn warm_kind_gets_a_worker_though_another_keeps_the_whole_pool_busy() {
     let pool = |more: &str| {
         let busy = fake_kind("busy", &[], "min = 0\nmax = 2\nscale_up_after = \"0s\"");
         format!("[pool]\nmax_workers = 2\n{busy}{more}")

@@ -43,7 +43,7 @@ fn capabilities(pid: u32) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn with_the_capabilities_of_the_unit_a_plain_user_can_serve_with_workers_of_another() {
+async fn plain_user_with_the_units_capabilities_serves_with_workers_of_another() {
     if !is_root() {
         return;
     }

@@ -71,7 +71,7 @@ fn start_with_landlock(config: &str) -> Option<Server> {
 }
 
 #[tokio::test]
-async fn a_worker_gains_no_rights_leaves_no_core_and_leads_its_own_session() {
+async fn worker_gains_no_rights_leaves_no_core_and_leads_its_own_session() {
     let server = Server::start(&fake_kind("k", &[], "min = 1"));
     let pid = pid_in(&surroundings(&mut server.client().await).await);
     assert_eq!(proc_line(pid, "status", "NoNewPrivs:"), "1");
@@ -80,7 +80,7 @@ async fn a_worker_gains_no_rights_leaves_no_core_and_leads_its_own_session() {
 }
 
 #[tokio::test]
-async fn a_kind_may_ask_for_the_right_to_gain_rights() {
+async fn new_privileges_can_be_allowed_by_the_kind() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nno_new_privs = false\nmax_core_size = \"none\""));
     let pid = pid_in(&surroundings(&mut server.client().await).await);
     assert_eq!(proc_line(pid, "status", "NoNewPrivs:"), "0");
@@ -89,7 +89,7 @@ async fn a_kind_may_ask_for_the_right_to_gain_rights() {
 }
 
 #[tokio::test]
-async fn a_worker_has_the_limits_of_its_kind() {
+async fn worker_has_the_limits_of_its_kind() {
     let settings = "min = 1\nmax_open_files = 64\nmax_processes = 5000\nmax_core_size = \"1MiB\"\n\
                     max_file_size = \"1GiB\"\nmax_address_space = \"4GiB\"\nmax_cpu_time = \"1h\"";
     let server = Server::start(&fake_kind("k", &[], settings));
@@ -112,7 +112,7 @@ async fn a_worker_has_the_limits_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_limit_that_cannot_be_set_is_named() {
+async fn limit_that_cannot_be_set_is_named() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax_open_files = 1_000_000_000"));
     let reason = reason_not_ready(&server);
     let text = "could not be started: cannot limit it: max_open_files = 1000000000: Operation not permitted";
@@ -120,7 +120,7 @@ async fn a_limit_that_cannot_be_set_is_named() {
 }
 
 #[tokio::test]
-async fn a_worker_has_the_group_of_its_kind_and_the_further_groups_of_its_user() {
+async fn worker_has_the_group_of_its_kind_and_the_further_groups_of_its_user() {
     if !is_root() {
         return;
     }
@@ -149,14 +149,14 @@ async fn a_worker_has_the_group_of_its_kind_and_the_further_groups_of_its_user()
 }
 
 #[tokio::test]
-async fn a_group_that_is_not_there_is_named() {
+async fn missing_group_is_named() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\ngroup = \"no-such-group\""));
     let reason = reason_not_ready(&server);
     assert!(reason.contains("cannot enter its group: there is no group \"no-such-group\" on this machine"), "{reason}");
 }
 
 #[tokio::test]
-async fn a_private_directory_is_the_workers_own_and_goes_with_it() {
+async fn private_directory_is_the_workers_own_and_goes_with_it() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 2"));
     let mut client = server.client().await;
     let seen = surroundings(&mut client).await;
@@ -189,7 +189,7 @@ fn kinds_of_a_script(dir: &Path) -> String {
 }
 
 #[tokio::test]
-async fn without_dir_each_worker_has_an_empty_directory_and_a_relative_script_is_found() {
+async fn worker_without_dir_has_an_empty_directory_and_finds_a_relative_script() {
     let home = tempfile::tempdir().unwrap();
     let here = fs::canonicalize(home.path()).unwrap();
     let (script, worker) = (here.join("worker.sh"), env!("CARGO_BIN_EXE_fake-worker"));
@@ -224,7 +224,7 @@ async fn without_dir_each_worker_has_an_empty_directory_and_a_relative_script_is
 }
 
 #[tokio::test]
-async fn a_private_directory_belongs_to_the_workers_user() {
+async fn private_directory_belongs_to_the_workers_user() {
     if !is_root() {
         return;
     }
@@ -298,7 +298,7 @@ async fn landlock_keeps_a_worker_from_signals_and_abstract_sockets_where_the_ker
 }
 
 #[tokio::test]
-async fn what_landlock_cannot_grant_is_named() {
+async fn paths_that_landlock_cannot_grant_are_named() {
     let settings = "min = 1\nlandlock_read = [\"/no/such/path\"]";
     if let Some(server) = start_with_landlock(&fake_kind("k", &[], settings)) {
         let reason = reason_not_ready(&server);
@@ -320,7 +320,7 @@ async fn what_landlock_cannot_grant_is_named() {
 }
 
 #[tokio::test]
-async fn a_killed_server_leaves_no_confined_worker_behind_either() {
+async fn killed_server_leaves_no_confined_worker_behind_either() {
     let worker = env!("CARGO_BIN_EXE_fake-worker");
     let settings = format!("min = 2\ndir = \"private\"\nlandlock_read = [{worker:?}]\nmax_open_files = 64");
     let config = format!("[kinds.k]\ncommand = [\"sh\", \"-c\", \"{worker}; :\"]\n{settings}\n");

@@ -31,7 +31,7 @@ fn environment_of(pid: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_worker_of_the_servers_own_user_cannot_look_into_the_server() {
+async fn worker_of_the_servers_own_user_cannot_look_into_the_server() {
     if !is_root() {
         return;
     }
@@ -82,7 +82,7 @@ fn socket_of(base: &Path, worker: u64) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_worker_cannot_connect_in_place_of_another() {
+async fn worker_cannot_connect_in_place_of_another() {
     let late = fake_kind("late", &["--start", r#"["hang"]"#], "types = [\"late\"]\nmin = 1\nconnect_timeout = \"60s\"");
     let busy = fake_kind("busy", &[], "types = [\"busy\"]\nmin = 1");
     let server = Server::start(&format!("{late}{busy}"));
@@ -104,7 +104,7 @@ async fn a_worker_cannot_connect_in_place_of_another() {
 }
 
 #[tokio::test]
-async fn a_worker_of_another_user_cannot_even_reach_a_socket_that_is_not_its_own() {
+async fn worker_of_another_user_cannot_even_reach_a_socket_that_is_not_its_own() {
     if !is_root() {
         return;
     }
@@ -131,7 +131,7 @@ async fn a_worker_of_another_user_cannot_even_reach_a_socket_that_is_not_its_own
 }
 
 #[tokio::test]
-async fn as_the_first_process_the_server_reaps_what_it_inherits_and_nothing_else() {
+async fn server_as_first_process_reaps_what_it_inherits_and_nothing_else() {
     if !is_root() {
         return;
     }

@@ -38,7 +38,7 @@ const TLS: &str = "tls_cert = \"server.crt\"\ntls_key = \"server.key\"";
 const TOKENS: &str = "tokens = \"tokens\"";
 
 #[test]
-fn a_server_that_would_stand_open_to_the_world_does_not_start() {
+fn server_without_protection_on_a_public_address_does_not_start() {
     let open = [
         "listen = \"0.0.0.0:0\"\nhttp = \"off\"".to_owned(),
         "listen = \"[::]:0\"\nhttp = \"off\"".to_owned(),
@@ -54,7 +54,7 @@ fn a_server_that_would_stand_open_to_the_world_does_not_start() {
 }
 
 #[test]
-fn what_protects_the_server_must_be_there_when_the_configuration_is_checked() {
+fn protection_files_must_exist_when_the_configuration_is_checked() {
     let doors = "listen = \"127.0.0.1:0\"\nhttp = \"off\"";
     for (missing, key) in [
         ("tokens = \"missing\"", "server.tokens"),
@@ -69,7 +69,7 @@ fn what_protects_the_server_must_be_there_when_the_configuration_is_checked() {
 }
 
 #[test]
-fn an_open_door_that_is_meant_is_told_with_what_to_do() {
+fn deliberately_open_listener_is_logged_with_what_to_do() {
     let doors = "listen = \"0.0.0.0:0\"\nhttp = \"0.0.0.0:0\"";
     let cases = [
         ("allow_insecure = true".to_owned(), vec!["server.listen", "server.http"], "server.tls_cert"),

@@ -73,7 +73,7 @@ fn strict(command: &mut Command) -> &mut Command {
 }
 
 #[test]
-fn a_kind_whose_workers_could_read_a_secret_is_refused_with_the_ways_out() {
+fn kind_whose_workers_could_read_a_secret_is_refused_with_the_ways_out() {
     let setup = Setup::new();
     let kinds = fake_kind("k", &[], "min = 0");
     for (config, key, file) in [
@@ -95,7 +95,7 @@ fn a_kind_whose_workers_could_read_a_secret_is_refused_with_the_ways_out() {
 }
 
 #[test]
-fn a_kind_that_is_shut_in_with_a_secret_or_could_replace_it_is_refused() {
+fn kind_confined_with_a_secret_or_able_to_replace_it_is_refused() {
     if !kernel_has_landlock() {
         return skip("Landlock");
     }
@@ -117,7 +117,7 @@ fn a_kind_that_is_shut_in_with_a_secret_or_could_replace_it_is_refused() {
 }
 
 #[test]
-fn a_worker_of_another_user_or_in_landlock_cannot_read_the_servers_secrets() {
+fn worker_of_another_user_or_in_landlock_cannot_read_the_servers_secrets() {
     let setup = Setup::new();
     let (programs, sockets) = (public_dir(), public_dir());
     let worker = public_copy(env!("CARGO_BIN_EXE_fake-worker"), &programs);
@@ -144,7 +144,7 @@ fn a_worker_of_another_user_or_in_landlock_cannot_read_the_servers_secrets() {
 }
 
 #[test]
-fn a_reload_takes_no_kind_on_that_could_read_a_secret() {
+fn reload_refuses_a_kind_that_could_read_a_secret() {
     if !is_root() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_reload_takes_no_kind_on_that_could_read_a_secret() {
 }
 
 #[test]
-fn a_secret_that_others_can_read_is_told() {
+fn secret_that_others_can_read_is_logged() {
     let setup = Setup::new();
     let file = setup.dir.path().join("remuda.toml");
     fs::write(&file, setup.with_tokens(&fake_kind("k", &[], "min = 0"))).unwrap();

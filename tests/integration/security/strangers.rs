@@ -73,7 +73,7 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn every_method_is_closed_to_who_has_no_good_certificate_or_speaks_plain_text() {
+async fn methods_are_closed_without_a_valid_certificate_or_tls() {
     let setup = start(true);
     let good = setup.authority.issue("client");
     assert_eq!(setup.call_with(&setup.authority, Some(&good), HEALTH).await, Ok(Code::Ok));
@@ -89,7 +89,7 @@ async fn every_method_is_closed_to_who_has_no_good_certificate_or_speaks_plain_t
 }
 
 #[tokio::test]
-async fn every_path_is_closed_to_who_has_no_good_certificate_or_speaks_plain_text() {
+async fn paths_are_closed_without_a_valid_certificate_or_tls() {
     let setup = start(true);
     let good = setup.authority.issue("client");
     let strangers = [None, Some(setup.authority.issue_expired("client")), Some(Authority::new().issue("client"))];
@@ -107,7 +107,7 @@ async fn every_path_is_closed_to_who_has_no_good_certificate_or_speaks_plain_tex
 }
 
 #[tokio::test]
-async fn with_tls_alone_every_method_and_path_is_closed_to_plain_text() {
+async fn plain_text_is_refused_on_every_method_and_path_with_tls_alone() {
     let setup = start(false);
     for method in all_methods() {
         assert_ne!(setup.call_in_plain_text(&method).await, Code::Ok, "{method}");

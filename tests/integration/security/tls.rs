@@ -73,7 +73,7 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn with_tls_only_those_who_speak_it_are_served() {
+async fn tls_serves_only_clients_that_speak_it() {
     let setup = start(false);
     assert_eq!(setup.try_with(&setup.authority, None).await, Ok(Code::Ok));
     let stranger = Authority::new();
@@ -90,7 +90,7 @@ async fn with_tls_only_those_who_speak_it_are_served() {
 }
 
 #[tokio::test]
-async fn with_client_certificates_only_valid_ones_open_the_door() {
+async fn client_certificates_must_be_valid() {
     let setup = start(true);
     let good = setup.authority.issue("client");
     assert_eq!(setup.try_with(&setup.authority, Some(&good)).await, Ok(Code::Ok));
@@ -103,7 +103,7 @@ async fn with_client_certificates_only_valid_ones_open_the_door() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_used_without_a_restart() {
+async fn new_certificate_is_used_without_a_restart() {
     let setup = start(false);
     let successor = Authority::new();
     assert!(setup.try_with(&successor, None).await.is_err());
@@ -138,7 +138,7 @@ fn shake_hands(server: &Server, config: &Arc<ClientConfig>) -> HandshakeKind {
 }
 
 #[test]
-fn a_client_certificate_is_asked_for_at_every_handshake() {
+fn client_certificate_is_requested_at_every_handshake() {
     for (asked_for, again) in [(false, HandshakeKind::Resumed), (true, HandshakeKind::Full)] {
         let setup = start(asked_for);
         let mut roots = RootCertStore::empty();
@@ -157,7 +157,7 @@ fn a_client_certificate_is_asked_for_at_every_handshake() {
 }
 
 #[test]
-fn the_command_line_says_what_is_wrong_about_tls() {
+fn command_line_says_what_is_wrong_about_tls() {
     let setup = start(true);
     let ca = setup.dir.path().join("ca.crt");
     let stranger = setup.dir.path().join("stranger.crt");
@@ -181,7 +181,7 @@ fn the_command_line_says_what_is_wrong_about_tls() {
 }
 
 #[tokio::test]
-async fn the_command_line_speaks_tls_and_shows_its_certificate() {
+async fn command_line_speaks_tls_and_shows_its_certificate() {
     let setup = start(true);
     let (cert, key) = setup.authority.issue("client").write(setup.dir.path(), "client");
     let ca = setup.dir.path().join("ca.crt");

@@ -28,7 +28,7 @@ async fn channel(server: &Server) -> Channel {
 }
 
 #[tokio::test]
-async fn without_a_token_or_with_a_wrong_one_every_method_is_refused() {
+async fn methods_are_refused_without_a_token_or_with_a_wrong_one() {
     let (server, _dir) = protected("");
     let channel = channel(&server).await;
     for method in all_methods() {
@@ -39,7 +39,7 @@ async fn without_a_token_or_with_a_wrong_one_every_method_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_opens_the_methods_of_its_roles_and_no_others() {
+async fn token_opens_the_methods_of_its_roles_and_no_others() {
     let (server, _dir) = protected("");
     let channel = channel(&server).await;
     let changes = ["Scale", "Restart", "Evict", "Drain", "Resume", "Reload", "Requeue", "Purge"];
@@ -59,7 +59,7 @@ async fn a_token_opens_the_methods_of_its_roles_and_no_others() {
 }
 
 #[tokio::test]
-async fn every_http_path_needs_a_token_that_may_read_unless_it_is_said_to_be_open() {
+async fn http_paths_need_a_token_that_may_read_unless_configured_open() {
     let (server, dir) = protected("");
     let reading = format!("Authorization: Bearer {READ}");
     eventually("the worker to be ready", || (server.get_with("/readyz", &[&reading]).0 == 200).then_some(()));
@@ -76,7 +76,7 @@ async fn every_http_path_needs_a_token_that_may_read_unless_it_is_said_to_be_ope
 }
 
 #[tokio::test]
-async fn the_command_line_sends_a_token_from_a_file() {
+async fn command_line_sends_a_token_from_a_file() {
     let (server, dir) = protected("");
     let file = dir.path().join("mine");
     std::fs::write(&file, format!("{SUBMIT}\n")).unwrap();
@@ -97,7 +97,7 @@ async fn the_command_line_sends_a_token_from_a_file() {
 }
 
 #[tokio::test]
-async fn a_changed_token_file_holds_without_a_restart_and_a_broken_one_changes_nothing() {
+async fn changed_token_file_holds_without_a_restart_and_a_broken_one_changes_nothing() {
     let (server, dir) = protected("");
     let channel = channel(&server).await;
     let file = dir.path().join("tokens");
@@ -124,7 +124,7 @@ fn with_token<T>(token: &str, message: T) -> Request<T> {
 }
 
 #[tokio::test]
-async fn a_token_that_was_removed_opens_nothing_more_and_what_it_opened_goes_on() {
+async fn removed_token_opens_nothing_more_and_open_calls_go_on() {
     let (server, dir) = protected("");
     let channel = channel(&server).await;
     let mut admin = PoolAdminClient::new(channel.clone());

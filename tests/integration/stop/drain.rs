@@ -16,7 +16,7 @@ async fn resume(client: &mut Client, worker_id: u64) {
 }
 
 #[tokio::test]
-async fn a_drained_worker_gets_no_query_until_it_is_resumed() {
+async fn drained_worker_gets_no_query_until_it_is_resumed() {
     let server = Server::start(&fake_kind("k", &[], "min = 2\nmax = 2"));
     let mut client = server.client().await;
     client.all_free(2).await;
@@ -46,7 +46,7 @@ async fn a_drained_worker_gets_no_query_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_busy_worker_ends_its_query_and_takes_no_other() {
+async fn busy_worker_ends_its_query_and_takes_no_other() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     let gate = server.gate("a");
@@ -87,7 +87,7 @@ async fn health_says_when_every_worker_is_drained() {
 }
 
 #[tokio::test]
-async fn a_drained_worker_is_made_up_for_where_the_kind_may_have_more() {
+async fn drained_worker_is_made_up_for_where_the_kind_may_have_more() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 2"));
     let mut client = server.client().await;
     client.all_free(1).await;
@@ -97,7 +97,7 @@ async fn a_drained_worker_is_made_up_for_where_the_kind_may_have_more() {
 }
 
 #[tokio::test]
-async fn a_drained_pool_finishes_what_it_has_and_takes_nothing_new() {
+async fn drained_pool_finishes_what_it_has_and_takes_nothing_new() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     let mut watcher = Watcher::of(&mut client, &[], &["pool:drained", "pool:resumed"]).await;
@@ -149,7 +149,7 @@ async fn a_drained_pool_finishes_what_it_has_and_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn the_command_drains_and_resumes_the_pool() {
+async fn command_drains_and_resumes_the_pool() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.all_free(1).await;

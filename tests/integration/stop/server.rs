@@ -42,7 +42,7 @@ async fn told(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn during_the_pause_health_sends_everyone_away_and_who_comes_is_served() {
+async fn pause_reports_not_serving_and_still_serves_new_calls() {
     let server = server("drain_pause = \"2s\"", "min = 1\nmax = 2");
     server.until_ready("k", 1);
     let mut health = HealthClient::new(channel(&server).await);
@@ -139,7 +139,7 @@ fn stop_twice(server: &mut Server) -> Option<i32> {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_pause_and_everything_else() {
+async fn second_signal_ends_the_pause_and_everything_else() {
     let settings = "min = 1\nmax = 1\ncancel_grace = \"60s\"\nterm_grace = \"60s\"";
     let mut idle = server("drain_pause = \"60s\"", settings);
     idle.until_ready("k", 1);
@@ -224,7 +224,7 @@ async fn run_until_refused(server: &str, started: Arc<Semaphore>) -> Tally {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_the_load_of_64_clients_no_accepted_query_is_lost() {
+async fn accepted_queries_are_not_lost_by_a_stop_under_the_load_of_64_clients() {
     let mut server = server("drain_pause = \"200ms\"\nmax_workers = 8", "min = 8\nmax = 8");
     server.until_ready("k", 8);
     // As long as this one runs the server is there, to tell everyone itself.

@@ -98,7 +98,7 @@ fn exporting(endpoint: &str, more: &str, kind: &str) -> String {
 const EXECUTE: &str = "remuda.v1.WorkerPool/Execute";
 
 #[tokio::test]
-async fn a_callers_trace_goes_through_call_query_and_attempt_to_the_worker() {
+async fn caller_trace_goes_through_call_query_and_attempt_to_the_worker() {
     let (collector, endpoint) = Collector::start().await;
     let server = Server::start(&exporting(&endpoint, "", "min = 1\nmax = 1"));
     let mut client = server.client().await;
@@ -122,7 +122,7 @@ async fn a_callers_trace_goes_through_call_query_and_attempt_to_the_worker() {
 }
 
 #[tokio::test]
-async fn a_retried_query_has_a_span_for_each_attempt() {
+async fn retried_query_has_a_span_for_each_attempt() {
     let (collector, endpoint) = Collector::start().await;
     let server =
         Server::start(&exporting(&endpoint, "[recovery]\nstrategy = \"retry\"\nattempts = 2", "min = 1\nmax = 1"));
@@ -142,7 +142,7 @@ async fn a_retried_query_has_a_span_for_each_attempt() {
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_is_not_exported_and_the_worker_is_told() {
+async fn unsampled_query_is_not_exported_and_the_worker_learns_it() {
     let (collector, endpoint) = Collector::start().await;
     let server = Server::start(&exporting(&endpoint, "otlp_sample = 0.0", "min = 1\nmax = 1"));
     let mut client = server.client().await;
@@ -161,7 +161,7 @@ async fn what_is_not_sampled_is_not_exported_and_the_worker_is_told() {
 }
 
 #[tokio::test]
-async fn the_last_spans_are_sent_when_the_server_stops() {
+async fn last_spans_are_sent_when_the_server_stops() {
     let (collector, endpoint) = Collector::start().await;
     let mut server = Server::start(&exporting(&endpoint, "", "min = 1\nmax = 1"));
     let mut client = server.client().await;
@@ -190,7 +190,7 @@ async fn runs_and_stops<T>(endpoint: &str, is_stuck: impl FnOnce(&Server) -> T) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_collector_the_server_works_complains_once_and_stops_in_time() {
+async fn missing_collector_is_logged_once_and_holds_nothing_up() {
     let free = StdListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", free.local_addr().unwrap());
     drop(free);
@@ -203,7 +203,7 @@ async fn without_a_collector_the_server_works_complains_once_and_stops_in_time()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_never_answers_holds_nothing_up() {
+async fn collector_that_never_answers_holds_nothing_up() {
     let silent = StdListener::bind("127.0.0.1:0").unwrap();
     silent.set_nonblocking(true).unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());

@@ -36,7 +36,7 @@ fn show_frame() -> Query {
 }
 
 #[tokio::test]
-async fn the_worker_gets_the_callers_trace_context() {
+async fn worker_gets_the_callers_trace_context() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     let parent = traceparent();
@@ -50,7 +50,7 @@ async fn the_worker_gets_the_callers_trace_context() {
 }
 
 #[tokio::test]
-async fn a_line_about_an_attempt_says_whose_it_is() {
+async fn log_line_about_an_attempt_names_its_query() {
     let server = Server::start_with(&fake_kind("k", &[], "min = 1\nmax = 1"), |command| {
         command.args(["--log", "debug"]);
     });
@@ -71,7 +71,7 @@ async fn a_line_about_an_attempt_says_whose_it_is() {
 }
 
 #[tokio::test]
-async fn at_the_usual_level_a_warning_names_its_query_and_a_good_query_is_not_told() {
+async fn warning_names_its_query_and_a_good_query_is_not_logged_at_the_usual_level() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     client.execute(query(&json!({"fine": true}))).await;

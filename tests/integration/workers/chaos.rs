@@ -236,7 +236,7 @@ fn assert_counts(server: &Server, seen: Seen) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_query_is_lost_while_workers_are_killed_stopped_and_corrupted() {
+async fn queries_are_not_lost_while_workers_are_killed_stopped_and_corrupted() {
     let seed = Seed::pick();
     let server = server();
     let main = server.client().await;

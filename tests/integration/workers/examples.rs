@@ -51,17 +51,17 @@ async fn serves(name: &str) {
 }
 
 #[tokio::test]
-async fn the_python_worker_serves() {
+async fn python_worker_serves() {
     if is_there("python3") { serves("python-worker").await } else { skip("python3") }
 }
 
 #[tokio::test]
-async fn the_node_worker_serves() {
+async fn node_worker_serves() {
     if is_there("node") { serves("node-worker").await } else { skip("node") }
 }
 
 #[test]
-fn the_example_workers_are_short() {
+fn example_workers_are_short() {
     for file in ["python-worker/worker.py", "node-worker/worker.js"] {
         let text = std::fs::read_to_string(example(file)).unwrap();
         assert!(text.lines().count() < 40, "{file} has {} lines", text.lines().count());
@@ -69,7 +69,7 @@ fn the_example_workers_are_short() {
 }
 
 #[test]
-fn the_readme_shows_the_python_worker_as_it_is() {
+fn readme_shows_the_python_worker_as_it_is() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     for (mark, language, file) in [("python-worker", "python", "worker.py"), ("python-config", "toml", "remuda.toml")] {
         let text = std::fs::read_to_string(example("python-worker").join(file)).unwrap();

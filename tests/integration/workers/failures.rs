@@ -47,14 +47,14 @@ async fn start_failure(config: &str, cause: DeathCause, text: &str) {
 const QUICK: &str = "min = 1\nmax = 1\nconnect_timeout = \"1s\"\nstart_timeout = \"1200ms\"\nterm_grace = \"100ms\"";
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_not_found() {
+async fn missing_command_is_not_found() {
     let config = "[kinds.k]\ncommand = [\"no-such-program-anywhere\"]\n";
     let text = "could not be started: the command \"no-such-program-anywhere\" was not found; check the kind's command, dir and PATH";
     start_failure(config, DeathCause::StartFailed, text).await;
 }
 
 #[tokio::test]
-async fn a_file_without_the_permission_is_not_executable() {
+async fn file_without_the_permission_is_not_executable() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("worker");
     fs::write(&file, "#!/bin/sh\n").unwrap();
@@ -67,7 +67,7 @@ async fn a_file_without_the_permission_is_not_executable() {
 }
 
 #[tokio::test]
-async fn a_script_without_its_interpreter_blames_the_interpreter() {
+async fn script_without_its_interpreter_blames_the_interpreter() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("worker");
     fs::write(&file, "#!/no/such/interpreter\n").unwrap();
@@ -78,7 +78,7 @@ async fn a_script_without_its_interpreter_blames_the_interpreter() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_and_an_unknown_user_are_named() {
+async fn missing_directory_and_an_unknown_user_are_named() {
     let config = "[kinds.k]\ncommand = [\"true\"]\ndir = \"/no/such/directory\"\n";
     start_failure(config, DeathCause::StartFailed, "cannot enter its directory: No such file or directory").await;
     let config = "[kinds.k]\ncommand = [\"true\"]\nuser = \"nobody-of-that-name\"\n";
@@ -87,7 +87,7 @@ async fn a_missing_directory_and_an_unknown_user_are_named() {
 }
 
 #[tokio::test]
-async fn an_early_exit_tells_code_signal_and_last_words() {
+async fn early_exit_reports_code_signal_and_last_output() {
     let early = r#"[{"stderr":"weights not found"},{"exit":7}]"#;
     let text = "exited with code 7 before it connected; it had lived ";
     start_failure(&fake_kind("k", &["--start", early], QUICK), DeathCause::StartFailed, text).await;
@@ -99,7 +99,7 @@ async fn an_early_exit_tells_code_signal_and_last_words() {
 }
 
 #[tokio::test]
-async fn never_connecting_and_never_being_ready_are_told_apart() {
+async fn never_connecting_and_never_being_ready_have_causes_of_their_own() {
     let text = "did not connect to the socket in REMUDA_SOCKET within 1.0 s (connect_timeout)";
     start_failure(&fake_kind("k", &["--start", r#"["hang"]"#], QUICK), DeathCause::StartTimeout, text).await;
     let text = "connected but did not say ready within 1.2 s (start_timeout)";
@@ -107,14 +107,14 @@ async fn never_connecting_and_never_being_ready_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_connection_from_outside_the_process_group_is_refused() {
+async fn connection_from_outside_the_process_group_is_refused() {
     let text = "which is outside its process group, tried to and was refused; a worker must not daemonize";
     let config = fake_kind("k", &["--start", r#"["connect_from_outside","hang"]"#], QUICK);
     start_failure(&config, DeathCause::StartTimeout, text).await;
 }
 
 #[tokio::test]
-async fn a_broken_greeting_is_a_protocol_error() {
+async fn broken_greeting_is_a_protocol_error() {
     for (start, text) in [
         (r#"["connect",{"raw":"hello"}]"#, "broke the protocol: invalid JSON at column 1"),
         (r#"["connect","heartbeat"]"#, "heartbeat"),
@@ -128,7 +128,7 @@ async fn a_broken_greeting_is_a_protocol_error() {
 }
 
 #[tokio::test]
-async fn every_malformed_frame_is_quoted_and_ends_the_query_with_its_reason() {
+async fn malformed_frames_are_quoted_and_end_the_query_with_their_reason() {
     let settings = "min = 1\nmax = 1\nterm_grace = \"100ms\"\nmax_line_bytes = \"1KiB\"";
     let server = Server::start(&fake_kind("k", &[], settings));
     let mut client = server.client().await;
@@ -172,7 +172,7 @@ async fn half_a_line_and_a_closed_socket_have_causes_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_late_frame_never_reaches_the_next_query() {
+async fn late_frame_never_reaches_the_next_query() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1"));
     let mut client = server.client().await;
     for step in ["stale", "message_after_complete", "two_completes"] {

@@ -23,7 +23,7 @@ fn all_ready(server: &Server, kind: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn a_killed_server_leaves_no_worker_behind() {
+async fn killed_server_leaves_no_worker_behind() {
     let stubborn = r#"["ignore_term","connect","ready"]"#;
     let mut server = Server::start(&fake_kind("k", &["--start", stubborn], "min = 4"));
     all_ready(&server, "k", 4);
@@ -76,7 +76,7 @@ async fn sigterm_lets_running_and_waiting_queries_end_and_exits_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_that_outlasts_the_drain_is_told_and_the_exit_code_says_so() {
+async fn query_that_outlasts_the_drain_ends_in_an_error_and_the_exit_code_says_so() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1\ncancel_grace = \"100ms\"\nterm_grace = \"100ms\"");
     let mut server = Server::start(&format!("[pool]\ndrain_timeout = \"200ms\"\n{kind}"));
     let mut client = server.client().await;
@@ -102,7 +102,7 @@ async fn a_query_that_outlasts_the_drain_is_told_and_the_exit_code_says_so() {
 }
 
 #[tokio::test]
-async fn a_second_signal_stops_at_once() {
+async fn second_signal_stops_at_once() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1\ncancel_grace = \"60s\"\nterm_grace = \"60s\"");
     let mut server = Server::start(&format!("[pool]\ndrain_timeout = \"60s\"\n{kind}"));
     let mut client = server.client().await;
@@ -126,7 +126,7 @@ async fn a_second_signal_stops_at_once() {
 }
 
 #[tokio::test]
-async fn a_killed_server_leaves_nothing_of_a_wrapped_worker_either() {
+async fn killed_server_leaves_nothing_of_a_wrapped_worker_either() {
     let worker = env!("CARGO_BIN_EXE_fake-worker");
     let mut server = Server::start(&format!("[kinds.k]\ncommand = [\"sh\", \"-c\", \"{worker}; :\"]\nmin = 1\n"));
     all_ready(&server, "k", 1);
@@ -184,7 +184,7 @@ async fn worker_gets_a_large_environment_and_over_stdio_only_its_standard_stream
 }
 
 #[tokio::test]
-async fn a_stopped_guardian_does_not_hold_up_the_stop_and_does_not_stay() {
+async fn stopped_guardian_does_not_hold_up_the_stop_and_does_not_stay() {
     let server = Server::start(&fake_kind("k", &[], "min = 1"));
     all_ready(&server, "k", 1);
     let guardian = guardian_of(server.pid());
@@ -194,7 +194,7 @@ async fn a_stopped_guardian_does_not_hold_up_the_stop_and_does_not_stay() {
 }
 
 #[tokio::test]
-async fn a_query_that_politely_lets_go_at_the_end_of_the_drain_is_lost_all_the_same() {
+async fn query_that_obeys_the_cancel_at_the_end_of_the_drain_is_lost_all_the_same() {
     let kind = fake_kind("k", &[], "min = 1\nmax = 1");
     let mut server = Server::start(&format!("[pool]\ndrain_timeout = \"100ms\"\n{kind}"));
     let mut client = server.client().await;
@@ -217,7 +217,7 @@ async fn more_workers_than_are_started_at_a_time_all_come_up() {
 }
 
 #[tokio::test]
-async fn a_kind_without_room_for_a_worker_says_so() {
+async fn kind_without_room_for_a_worker_says_so() {
     let full = fake_kind("a", &[], "min = 1\nmax = 1");
     let starved = fake_kind("b", &[], "min = 0\nmax = 1");
     let server = Server::start(&format!("[pool]\nmax_workers = 1\n{full}{starved}"));
@@ -229,7 +229,7 @@ async fn a_kind_without_room_for_a_worker_says_so() {
 }
 
 #[tokio::test]
-async fn a_worker_without_queries_idles_and_still_serves() {
+async fn worker_without_queries_idles_and_still_serves() {
     let server = Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\nidle_after = \"50ms\""));
     eventually("the worker to idle", || {
         (server.metric(r#"remuda_workers{kind="k",state="idle"}"#) as u32 == 1).then_some(())
@@ -240,7 +240,7 @@ async fn a_worker_without_queries_idles_and_still_serves() {
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_as_soon_as_it_is_ready_is_not_replaced_in_a_hurry() {
+async fn worker_that_dies_as_soon_as_it_is_ready_is_replaced_with_a_backoff() {
     let settings = "min = 1\nmax = 1\nrestart_backoff = \"10s\"\nrestart_backoff_max = \"10s\"";
     let server = Server::start(&fake_kind("k", &["--idle", r#"[{"exit":1}]"#], settings));
     let reason: Value = eventually("the crash to be known", || {
@@ -263,7 +263,7 @@ async fn a_worker_that_dies_as_soon_as_it_is_ready_is_not_replaced_in_a_hurry() 
 }
 
 #[tokio::test]
-async fn a_silent_client_does_not_hold_up_the_stop() {
+async fn silent_client_does_not_hold_up_the_stop() {
     let server = Server::start(&fake_kind("k", &[], "min = 1"));
     all_ready(&server, "k", 1);
     let _silent = std::net::TcpStream::connect(&server.grpc).unwrap();
@@ -274,7 +274,7 @@ async fn a_silent_client_does_not_hold_up_the_stop() {
 }
 
 #[tokio::test]
-async fn a_worker_gets_its_own_group_a_scrubbed_environment_and_no_descriptors() {
+async fn worker_gets_its_own_group_a_scrubbed_environment_and_no_descriptors() {
     let dir = tempfile::tempdir().unwrap();
     let settings = format!(
         "min = 1\ndir = {:?}\nenv = {{ MODE = \"fast\" }}\npass_env = [\"PASSED\"]",
@@ -303,7 +303,7 @@ async fn a_worker_gets_its_own_group_a_scrubbed_environment_and_no_descriptors()
 }
 
 #[tokio::test]
-async fn a_worker_over_stdin_and_stdout_serves_the_same() {
+async fn worker_over_stdin_and_stdout_serves_the_same() {
     let server = Server::start(&fake_kind("k", &["--stdio"], "min = 1\ntransport = \"stdio\""));
     let mut client = server.client().await;
     assert_eq!(client.execute(query(&json!({"a": 1}))).await.result(), json!({"echo": {"a": 1}}));
@@ -311,7 +311,7 @@ async fn a_worker_over_stdin_and_stdout_serves_the_same() {
 }
 
 #[tokio::test]
-async fn as_root_a_kind_can_run_as_another_user() {
+async fn kind_can_run_as_another_user_if_the_server_is_root() {
     if !is_root() {
         return;
     }
@@ -350,7 +350,7 @@ async fn grandchildren_end_with_their_worker() {
 }
 
 #[tokio::test]
-async fn a_kind_without_a_minimum_starts_workers_on_demand_up_to_its_maximum() {
+async fn kind_without_a_minimum_starts_workers_on_demand_up_to_its_maximum() {
     let server = Server::start(&fake_kind("k", &[], "min = 0\nmax = 2"));
     assert_eq!(server.get("/readyz").0, 200);
     assert_eq!(server.worker_pids().len(), 0);
@@ -366,7 +366,7 @@ async fn a_kind_without_a_minimum_starts_workers_on_demand_up_to_its_maximum() {
 }
 
 #[tokio::test]
-async fn a_workers_output_is_in_the_log_with_its_name() {
+async fn worker_output_is_in_the_log_with_its_name() {
     let server = Server::start(&fake_kind("k", &[], "min = 1"));
     let mut client = server.client().await;
     let steps = json!({"steps": [{"stdout": "hello from stdout"}, {"stderr": "hello from stderr"}, {"complete": 1}]});
