@@ -115,7 +115,7 @@ async fn file_with_mistakes_changes_nothing_and_all_of_them_are_reported() {
         assert!(err.contains("max_workers") && err.contains("kinds.k.timeout"), "{err}");
     }
     server.signal(Signal::SIGHUP);
-    let line = server.logs("cannot reload on SIGHUP");
+    let line = server.logs("reload on SIGHUP failed");
     assert!(line.contains("max_workers") && line.contains("2 mistakes"), "{line}");
     // A file that is gone is no reason to change anything either.
     std::fs::remove_file(server.dir.path().join("remuda.toml")).unwrap();
@@ -209,7 +209,7 @@ async fn secrets_are_in_no_difference_log_or_event() {
         shown.push(client.reload(false).await.unwrap_err().message().to_owned());
         server.signal(Signal::SIGHUP);
         eventually("the mistake to be in the log", || {
-            (server.log().iter().filter(|line| line.contains("cannot reload on SIGHUP")).count() == told).then_some(())
+            (server.log().iter().filter(|line| line.contains("reload on SIGHUP failed")).count() == told).then_some(())
         });
     }
     shown.push(format!("{:?}{}", watcher.seen, server.log().join("\n")));
@@ -229,7 +229,7 @@ async fn reload_without_a_config_file_is_refused() {
     let (code, out, err) = run(&server, &["reload"]);
     assert_eq!((code, out.as_str(), err.as_str()), (1, "", format!("error: {text}\n").as_str()));
     server.signal(Signal::SIGHUP);
-    server.logs("cannot reload on SIGHUP: the server was started without a config file");
+    server.logs("reload on SIGHUP failed: the server was started without a config file");
     assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}), "it serves on");
     let output = remuda().args(["--endpoint", "127.0.0.1:1", "reload"]).output().unwrap();
     assert_eq!(told(&output).0, 5);
