@@ -15,11 +15,11 @@ use std::{
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use remuda::{
-    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Scope},
+    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, MessageBatchBuilder, NewQuery, Scope},
     config::Overflow,
     metrics::Metrics,
     model::{QueryId, QuerySpec, WorkerId},
-    protocol::{Gathered, Gathering, JsonText},
+    protocol::JsonText,
 };
 use tokio::sync::{Notify, broadcast};
 use tokio_stream::StreamExt;
@@ -108,12 +108,11 @@ impl Log for Remuda {
 
     fn append(&mut self, batch: Vec<JsonText>) {
         // As a worker's driver does, the copy included.
-        let mut gathering = Gathering::default();
+        let mut builder = MessageBatchBuilder::default();
         for text in &batch {
-            gathering.add_checked(text.as_str(), BATCH * MESSAGE_BYTES);
+            builder.push_checked(text.as_str(), BATCH * MESSAGE_BYTES);
         }
-        let Some(Gathered::Several(texts)) = gathering.take() else { unreachable!("there are several") };
-        let mut outputs = vec![Output::Messages(texts)];
+        let mut outputs = vec![builder.take().expect("there are several")];
         now(self.lease.append(&mut outputs)).expect("the lease holds");
         assert!(outputs.is_empty());
     }

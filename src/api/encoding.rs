@@ -10,7 +10,8 @@ use prost::{
 use prost_types::Timestamp;
 
 use crate::{
-    model::{Event, EventBody, MessageBatch, Outcome},
+    broker::MessageBatch,
+    model::{Event, EventBody, Outcome},
     pool::Accepted,
 };
 
@@ -105,7 +106,7 @@ impl Encoding {
 
     pub(super) fn batch_item(&mut self, batch: Arc<MessageBatch>, index: usize) -> EventMessage {
         let place = (batch.sequence(index), batch.attempt, batch.at);
-        let head = self.text_head(place, field::MESSAGE, batch.texts.as_bytes(index).len());
+        let head = self.text_head(place, field::MESSAGE, batch.message(index).len());
         EventMessage { head, body: MessageBody::BatchItem(batch, index) }
     }
 
@@ -139,7 +140,7 @@ impl MessageBody {
     /// The text after the head; empty where a message follows it.
     fn text(&self) -> &[u8] {
         match self {
-            Self::BatchItem(batch, index) => batch.texts.as_bytes(*index),
+            Self::BatchItem(batch, index) => batch.message(*index),
             Self::Text(event) => match &event.body {
                 EventBody::Message { content } => content.as_bytes(),
                 EventBody::Ended(Outcome::Complete { result }) => result.as_bytes(),
@@ -223,9 +224,9 @@ mod tests {
     use super::*;
     use crate::{
         api::proto::{ExecuteResponse, StreamResultsResponse, execute_response},
-        broker::Submitted,
+        broker::{EventSlice, MessageBatchBuilder, Output, Submitted},
         model::{Failure, FailureReason, QueryId, RejectReason, Retrying, StopStage},
-        protocol::{Gathered, Gathering, JsonText},
+        protocol::JsonText,
         state::QueryState,
     };
 
@@ -280,16 +281,18 @@ mod tests {
 
     #[test]
     fn a_batch_is_encoded_like_its_messages_one_by_one() {
-        let mut gathering = Gathering::default();
+        let mut builder = MessageBatchBuilder::default();
         for n in 0..300 {
-            gathering.add_checked(&format!("\"{}\"", "x".repeat(n)), 0);
+            builder.push_checked(&format!("\"{}\"", "x".repeat(n)), 0);
         }
-        let Some(Gathered::Several(texts)) = gathering.take() else { panic!("there are several") };
-        let at = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 12_345);
-        let batch = Arc::new(MessageBatch { first: 100, attempt: 2, at, texts });
+        let Some(Output::Messages(mut batch)) = builder.take() else { panic!("there are several") };
+        (batch.first, batch.attempt) = (100, 2);
+        batch.at = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 12_345);
+        let batch = Arc::new(batch);
+        let events = EventSlice::Messages(batch.clone(), 0..300).to_events();
         for (method, index) in METHODS.into_iter().flat_map(|method| (0..300).map(move |index| (method, index))) {
             let message = Encoding::new(method).batch_item(batch.clone(), index);
-            assert_eq!(message.encode_to_vec(), expected(method, &batch.event(index)));
+            assert_eq!(message.encode_to_vec(), expected(method, &events[index]));
         }
     }
 

@@ -15,8 +15,8 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use crate::{
-    broker::EventReader,
-    model::{Event, EventBody, EventSlice, MessageBatch},
+    broker::{EventReader, EventSlice, MessageBatch},
+    model::{Event, EventBody},
     pool::Accepted,
 };
 

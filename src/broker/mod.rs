@@ -5,9 +5,11 @@
 //! with the lease that the attempt is still its own; a cancel may come from elsewhere; a reader may sit on another
 //! machine than the worker.
 
+mod batch;
 mod error;
 mod memory;
 mod output;
+mod slice;
 
 use std::{
     fmt,
@@ -22,18 +24,20 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{EventBatch, Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
+    model::{Failure, Outcome, QueryId, QuerySpec, RejectReason, Retrying, WorkerId},
     protocol::JsonText,
     soon::Soon,
     state::QueryState,
     trace::{Link, QueryTrace},
 };
 
+pub use batch::{BATCH_MAX_ITEM_BYTES, MessageBatch, MessageBatchBuilder};
 pub use error::{
     AppendError, DeadLetterError, LeaseLost, NoSuchDeadLetter, NoSuchQuery, QueryError, SubmitError, Unavailable,
 };
 pub use memory::{MemoryBroker, MemoryLimits};
 pub use output::Output;
+pub use slice::EventSlice;
 
 /// Owns queries from submit to the end of their retention.
 #[async_trait]
@@ -155,14 +159,14 @@ pub trait Lease: Send + Sync + fmt::Debug {
 /// A cursor on a query's log: yields the events past it in batches, and ends after the final event.
 ///
 /// The events are shared with the log. No lock of the broker is held while they are used.
-pub type EventReader = Pin<Box<dyn Stream<Item = Result<EventBatch, Unavailable>> + Send>>;
+pub type EventReader = Pin<Box<dyn Stream<Item = Result<Vec<EventSlice>, Unavailable>> + Send>>;
 
 /// The next batch of a reader as plain events; empty at the end.
 #[cfg(test)]
 pub(crate) async fn next_events(reader: &mut EventReader) -> Result<Vec<crate::model::Event>, Unavailable> {
     use tokio_stream::StreamExt;
     let batch = reader.next().await.transpose()?.unwrap_or_default();
-    Ok(batch.iter().flat_map(crate::model::EventSlice::to_events).collect())
+    Ok(batch.iter().flat_map(EventSlice::to_events).collect())
 }
 
 /// A query to be accepted.

@@ -1,14 +1,16 @@
 //! What a worker says about its query, as it is given to the log.
 
-use crate::protocol::{JsonText, JsonTexts};
+use crate::protocol::JsonText;
+
+use super::MessageBatch;
 
 /// What a worker produced for its query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     Session(Box<str>),
     Message(JsonText),
-    /// Several that came together.
-    Messages(JsonTexts),
+    /// Several that arrived together.
+    Messages(MessageBatch),
 }
 
 impl Output {
@@ -18,7 +20,7 @@ impl Output {
         match self {
             Self::Session(session_id) => session_id.len(),
             Self::Message(content) => content.len(),
-            Self::Messages(texts) => texts.bytes(),
+            Self::Messages(batch) => batch.size(0..batch.len()),
         }
     }
 
@@ -27,7 +29,7 @@ impl Output {
     pub fn events(&self) -> usize {
         match self {
             Self::Session(_) | Self::Message(_) => 1,
-            Self::Messages(texts) => texts.len(),
+            Self::Messages(batch) => batch.len(),
         }
     }
 
@@ -35,7 +37,7 @@ impl Output {
     #[must_use]
     pub fn apart(self) -> Vec<Self> {
         match self {
-            Self::Messages(texts) => (0..texts.len()).map(|index| Self::Message(texts.text(index))).collect(),
+            Self::Messages(batch) => (0..batch.len()).map(|index| Self::Message(batch.json_text(index))).collect(),
             one => vec![one],
         }
     }

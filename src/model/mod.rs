@@ -1,13 +1,11 @@
 //! Plain data that every layer speaks: ids, queries, events and death certificates.
 
-mod batch;
 mod certificate;
 mod event;
 mod fresh;
 mod ids;
 mod query;
 
-pub use batch::{EventBatch, EventSlice, MessageBatch};
 pub use certificate::{DeathCause, DeathCertificate, Exit};
 pub use event::{Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying, StopStage};
 pub use ids::{BadQueryId, QueryId, WorkerId};

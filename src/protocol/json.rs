@@ -69,7 +69,7 @@ impl JsonText {
     }
 
     /// Takes over bytes that were checked before.
-    pub(super) fn from_checked_bytes(bytes: Bytes) -> Self {
+    pub(crate) fn from_checked_bytes(bytes: Bytes) -> Self {
         debug_assert!(serde_json::from_slice::<IgnoredAny>(&bytes).is_ok(), "text must be JSON: {}", quote(&bytes));
         Self(bytes)
     }

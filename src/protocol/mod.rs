@@ -36,7 +36,6 @@ mod lines;
 mod names;
 mod outbound;
 mod scan;
-mod texts;
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +46,6 @@ pub use json::{JsonError, JsonText};
 pub use lines::{LineBuffer, READ_CHUNK};
 pub use names::FrameType;
 pub use outbound::PoolFrame;
-pub use texts::{ALONE, Gathered, Gathering, JsonTexts};
 
 /// The version of the worker protocol that this pool speaks. A worker that names none speaks this
 /// one.

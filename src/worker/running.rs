@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    broker::{AppendError, Lease, Output},
+    broker::{AppendError, BATCH_MAX_ITEM_BYTES, Lease, MessageBatchBuilder, Output},
     model::{Failure, FailureReason, StopStage, WorkerId},
-    protocol::{ALONE, Gathered, Gathering, JsonText, WorkerFrame},
+    protocol::{JsonText, WorkerFrame},
     trace::{Attempt, Try},
 };
 
@@ -22,8 +22,8 @@ pub(super) struct Running {
     pub timeout: Option<(Duration, Instant)>,
     pub attempt: Attempt,
     pub letting_go: Option<LettingGo>,
-    /// Messages that came together.
-    gathering: Gathering,
+    /// Messages of the current read.
+    batch: MessageBatchBuilder,
     /// What the worker has said and the log has not taken yet. While there is any, the worker is not read from.
     pub backlog: Vec<Output>,
     /// The worker's last word on it, to be acted upon once the backlog is gone.
@@ -62,7 +62,7 @@ impl Running {
             timeout: task.timeout.map(|(limit, at)| (limit, at.into())),
             attempt: task.attempt,
             letting_go: None,
-            gathering: Gathering::default(),
+            batch: MessageBatchBuilder::default(),
             backlog: Vec::new(),
             verdict: None,
         }
@@ -85,8 +85,8 @@ impl Running {
                 self.settle();
                 self.backlog.push(Output::Session(session_id.into()));
             }
-            WorkerFrame::Message { content, .. } if content.len() < ALONE => {
-                self.gathering.add_checked(content, waiting);
+            WorkerFrame::Message { content, .. } if content.len() < BATCH_MAX_ITEM_BYTES => {
+                self.batch.push_checked(content, waiting);
             }
             WorkerFrame::Message { content, .. } => {
                 self.settle();
@@ -116,11 +116,7 @@ impl Running {
 
     /// Adds the gathered messages to the backlog.
     pub(super) fn settle(&mut self) {
-        match self.gathering.take() {
-            Some(Gathered::One(content)) => self.backlog.push(Output::Message(content)),
-            Some(Gathered::Several(texts)) => self.backlog.push(Output::Messages(texts)),
-            None => {}
-        }
+        self.backlog.extend(self.batch.take());
     }
 
     /// Whether some of its output was dropped: what follows must not close up to what came before.

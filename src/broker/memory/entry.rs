@@ -307,9 +307,9 @@ impl Entry {
         match output {
             Output::Session(session_id) => self.add(record, at, EventBody::Session { session_id }),
             Output::Message(content) => self.add(record, at, EventBody::Message { content }),
-            Output::Messages(texts) => {
+            Output::Messages(batch) => {
                 let story = record.story_mut();
-                let dropped = story.log.push_messages(story.tries.attempt, at, texts, self.fixed.tally.log);
+                let dropped = story.log.push_messages(story.tries.attempt, at, batch, self.fixed.tally.log);
                 self.count_dropped(dropped);
             }
         }

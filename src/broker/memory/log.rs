@@ -1,10 +1,10 @@
 //! The event log of one query: append-only, numbered, bounded by dropping its oldest entries.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc, time::SystemTime};
+use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use crate::{
-    model::{Event, EventBatch, EventBody, EventSlice, MessageBatch},
-    protocol::JsonTexts,
+    broker::{EventSlice, MessageBatch},
+    model::{Event, EventBody},
 };
 
 /// A read stops after this many bytes, so that a slow reader does not hold on to a whole log.
@@ -19,19 +19,12 @@ pub(super) struct LogLimits {
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    kept: VecDeque<Kept>,
-    /// Sequence number of the first kept event, which may stand in the midst of messages that came together.
+    kept: VecDeque<EventSlice>,
+    /// Sequence number of the first kept event.
     first: u64,
     /// Sequence number of the next event.
     next: u64,
     bytes: usize,
-}
-
-/// Events that were added together. Readers share them.
-#[derive(Debug)]
-enum Kept {
-    One(Arc<Event>),
-    Several(Arc<MessageBatch>),
 }
 
 impl Log {
@@ -55,17 +48,24 @@ impl Log {
     /// Adds an event and says how many old ones had to go for it.
     pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) -> usize {
         self.bytes += body.weight();
-        self.kept.push_back(Kept::One(Arc::new(Event { sequence: self.next, attempt, at, body })));
+        self.kept.push_back(EventSlice::One(Arc::new(Event { sequence: self.next, attempt, at, body })));
         self.next += 1;
         self.trim(limits)
     }
 
-    /// The same with messages that came together.
-    pub(super) fn push_messages(&mut self, attempt: u32, at: SystemTime, texts: JsonTexts, limits: LogLimits) -> usize {
-        self.bytes += texts.bytes();
-        let count = texts.len() as u64;
-        self.kept.push_back(Kept::Several(Arc::new(MessageBatch { first: self.next, attempt, at, texts })));
-        self.next += count;
+    /// The same with messages that arrived together.
+    pub(super) fn push_messages(
+        &mut self,
+        attempt: u32,
+        at: SystemTime,
+        mut batch: MessageBatch,
+        limits: LogLimits,
+    ) -> usize {
+        (batch.first, batch.attempt, batch.at) = (self.next, attempt, at);
+        let count = batch.len();
+        self.bytes += batch.size(0..count);
+        self.next = batch.sequence(count);
+        self.kept.push_back(EventSlice::Messages(Arc::new(batch), 0..count));
         self.trim(limits)
     }
 
@@ -81,7 +81,7 @@ impl Log {
         let fits = |count, bytes| count <= limits.events && bytes <= limits.bytes;
         let (mut count, mut bytes, mut first) = (self.count() + events, self.bytes + weight, self.first);
         for kept in &self.kept {
-            for index in kept.index(first)..kept.len() {
+            for index in 0..kept.len() {
                 if fits(count, bytes) {
                     return Some(first);
                 }
@@ -97,19 +97,20 @@ impl Log {
     fn trim(&mut self, limits: LogLimits) -> usize {
         let before = self.first;
         while self.count() > 1 && (self.count() > limits.events || self.bytes > limits.bytes) {
-            let Some(oldest) = self.kept.front() else { break };
-            self.bytes -= oldest.weight(oldest.index(self.first));
+            let Some(oldest) = self.kept.front_mut() else { break };
+            self.bytes -= oldest.weight(0);
             self.first += 1;
-            if oldest.end() == self.first {
-                self.kept.pop_front();
+            match oldest {
+                EventSlice::Messages(_, range) if range.len() > 1 => range.start += 1,
+                _ => drop(self.kept.pop_front()),
             }
         }
         usize::try_from(self.first - before).unwrap_or(usize::MAX)
     }
 
     /// The kept events from `from` on, at most `max` of them, headed by a gap where some were dropped. Empty if there are none.
-    pub(super) fn read(&self, from: u64, max: usize) -> EventBatch {
-        let mut batch = EventBatch::new();
+    pub(super) fn read(&self, from: u64, max: usize) -> Vec<EventSlice> {
+        let mut batch = Vec::new();
         if from < self.first
             && let Some(oldest) = self.kept.front()
         {
@@ -120,7 +121,7 @@ impl Log {
         let mut next = from.max(self.first);
         let (mut count, mut bytes) = (0, 0);
         for kept in self.kept.range(self.kept.partition_point(|kept| kept.end() <= next)..) {
-            let begin = kept.index(next);
+            let begin = kept.len().saturating_sub(usize::try_from(kept.end() - next).unwrap_or(usize::MAX));
             let mut end = begin;
             while end < kept.len() && count < max && bytes < READ_BYTES {
                 bytes += kept.weight(end);
@@ -139,55 +140,8 @@ impl Log {
     /// The event that was added last, if it came alone, as the final one does.
     pub(super) fn last(&self) -> Option<&Arc<Event>> {
         match self.kept.back()? {
-            Kept::One(event) => Some(event),
-            Kept::Several(_) => None,
-        }
-    }
-}
-
-impl Kept {
-    fn len(&self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Several(messages) => messages.texts.len(),
-        }
-    }
-
-    fn first(&self) -> u64 {
-        match self {
-            Self::One(event) => event.sequence,
-            Self::Several(messages) => messages.first,
-        }
-    }
-
-    /// The sequence number after its last.
-    fn end(&self) -> u64 {
-        self.first() + self.len() as u64
-    }
-
-    /// Where the event with this sequence number stands in it, or the first if that came before.
-    fn index(&self, sequence: u64) -> usize {
-        usize::try_from(sequence.saturating_sub(self.first())).unwrap_or(usize::MAX)
-    }
-
-    fn weight(&self, index: usize) -> usize {
-        match self {
-            Self::One(event) => event.body.weight(),
-            Self::Several(messages) => messages.texts.bytes_of(&(index..index + 1)),
-        }
-    }
-
-    fn origin(&self) -> (u32, SystemTime) {
-        match self {
-            Self::One(event) => (event.attempt, event.at),
-            Self::Several(messages) => (messages.attempt, messages.at),
-        }
-    }
-
-    fn slice(&self, range: Range<usize>) -> EventSlice {
-        match self {
-            Self::One(event) => EventSlice::One(event.clone()),
-            Self::Several(messages) => EventSlice::Messages(messages.clone(), range),
+            EventSlice::One(event) => Some(event),
+            EventSlice::Messages(..) => None,
         }
     }
 }
@@ -195,7 +149,10 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Gathered, Gathering, JsonText};
+    use crate::{
+        broker::{MessageBatchBuilder, Output},
+        protocol::JsonText,
+    };
     use proptest::prelude::*;
 
     /// A message of so many bytes.
@@ -204,14 +161,16 @@ mod tests {
     }
 
     fn push_lengths(log: &mut Log, lengths: &[usize], limits: LogLimits) -> usize {
-        let mut gathering = Gathering::default();
+        let mut builder = MessageBatchBuilder::default();
         for length in lengths {
-            gathering.add_checked(&of_length(*length), 0);
+            builder.push_checked(&of_length(*length), 0);
         }
-        match gathering.take() {
-            Some(Gathered::Several(texts)) => log.push_messages(1, SystemTime::UNIX_EPOCH, texts, limits),
-            Some(Gathered::One(content)) => log.push(1, SystemTime::UNIX_EPOCH, EventBody::Message { content }, limits),
-            None => 0,
+        match builder.take() {
+            Some(Output::Messages(batch)) => log.push_messages(1, SystemTime::UNIX_EPOCH, batch, limits),
+            Some(Output::Message(content)) => {
+                log.push(1, SystemTime::UNIX_EPOCH, EventBody::Message { content }, limits)
+            }
+            _ => 0,
         }
     }
 

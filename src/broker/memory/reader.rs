@@ -9,10 +9,7 @@ use std::{
 
 use tokio_stream::Stream;
 
-use crate::{
-    broker::Unavailable,
-    model::{EventBatch, EventSlice},
-};
+use crate::broker::{EventSlice, Unavailable};
 
 use super::{entry::Entry, store::Store};
 
@@ -42,7 +39,7 @@ impl Drop for MemoryReader {
 }
 
 impl Stream for MemoryReader {
-    type Item = Result<EventBatch, Unavailable>;
+    type Item = Result<Vec<EventSlice>, Unavailable>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.told_end {
@@ -51,7 +48,7 @@ impl Stream for MemoryReader {
         let Some(read) = self.entry.read(self.number, self.next, context.waker()) else { return Poll::Pending };
         self.told_end = read.over;
         if let Some(last) = read.batch.last() {
-            self.next = last.last_sequence() + 1;
+            self.next = last.end();
             return Poll::Ready(Some(Ok(read.batch)));
         }
         // A reader that asked for events beyond the end still learns how the query ended.

@@ -233,10 +233,8 @@ async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     assert_eq!(lease.order(), Order::Cancel { reason: "why".into() });
     // The worker was done just then: who asked for the cancel was told that it would be cancelled.
     assert_eq!(lease.finish(Vec::new(), Ending::plain(complete())).await, Ok(QueryState::Cancelled));
-    assert_eq!(
-        ending(&broker, "runs").await,
-        Outcome::Cancelled { reason: "why".into(), stage: StopStage::CancelFrame }
-    );
+    let outcome = ending(&broker, "runs").await;
+    assert_eq!(outcome, Outcome::Cancelled { reason: "why".into(), stage: StopStage::CancelFrame });
     assert_eq!(broker.cancel(&id("nobody"), "").await, Err(NoSuchQuery(id("nobody")).into()));
 }
 

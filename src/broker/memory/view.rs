@@ -5,8 +5,8 @@ use std::{sync::Arc, task::Waker, time::Instant};
 use tokio::sync::Notify;
 
 use crate::{
-    broker::{DeadLetter, QueryInfo},
-    model::{Event, EventBatch, QueryId},
+    broker::{DeadLetter, EventSlice, QueryInfo},
+    model::{Event, QueryId},
 };
 
 use super::{
@@ -21,7 +21,7 @@ const READ_BATCH: usize = 256;
 #[derive(Debug)]
 pub(super) struct Read {
     /// Empty at the end of the log.
-    pub batch: EventBatch,
+    pub batch: Vec<EventSlice>,
     /// True if the batch reaches the final event.
     pub over: bool,
 }
@@ -60,7 +60,7 @@ impl Entry {
         let mut record = self.record.lock();
         let story = record.story_mut();
         let batch = story.log.read(from, READ_BATCH);
-        if let Some(next) = batch.last().map(|last| last.last_sequence() + 1) {
+        if let Some(next) = batch.last().map(EventSlice::end) {
             story.readers.moved(reader, next);
             let over = story.log.next() == next && record.state.is_terminal();
             let room = record.room();

@@ -3,21 +3,15 @@
 use std::ops::Range;
 
 use super::*;
-use crate::{
-    broker::{EventReader, next_events},
-    protocol::{Gathered, Gathering},
-};
+use crate::broker::{EventReader, MessageBatchBuilder, next_events};
 
 /// Messages that came together.
 fn messages(numbers: Range<usize>) -> Output {
-    let mut gathering = Gathering::default();
+    let mut builder = MessageBatchBuilder::default();
     for number in numbers {
-        gathering.add_checked(&number.to_string(), 0);
+        builder.push_checked(&number.to_string(), 0);
     }
-    match gathering.take() {
-        Some(Gathered::Several(texts)) => Output::Messages(texts),
-        gathered => panic!("{gathered:?}"),
-    }
+    builder.take().expect("there are several")
 }
 
 async fn read(reader: &mut EventReader) -> Vec<(u64, String)> {
