@@ -5,15 +5,13 @@ use std::{env, process::ExitCode};
 use remuda::{cli, worker};
 
 fn main() -> ExitCode {
-    // The server starts each worker through this binary: no command line, no runtime, nothing that takes time.
-    if env::args_os().nth(1).is_some_and(|argument| argument == worker::LAUNCH_ARGUMENT) {
-        return worker::launch(env::args_os().nth(2).and_then(|plan| plan.into_string().ok()));
+    let mut arguments = env::args_os().skip(1);
+    match arguments.next() {
+        // The server starts each worker through this binary: no command line, no runtime, nothing that takes time.
+        Some(role) if role == worker::LAUNCH_ARGUMENT => {
+            worker::run_launcher(arguments.next().and_then(|plan| plan.into_string().ok()))
+        }
+        Some(role) if role == worker::GUARD_ARGUMENT => worker::run_guardian(),
+        _ => cli::main(),
     }
-    if env::args_os().nth(1).is_some_and(|argument| argument == worker::GUARD_ARGUMENT) {
-        return worker::guard();
-    }
-    if env::args_os().nth(1).is_some_and(|argument| argument == worker::REACH_ARGUMENT) {
-        return worker::try_reach(env::args_os().nth(2).and_then(|errand| errand.into_string().ok()));
-    }
-    cli::main()
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::{
     config::{KindConfig, ServerConfig},
-    worker::{self, Reach},
+    worker::{self, FileAccess},
 };
 
 /// A file that only the server may read, and the config key that names it.
@@ -27,7 +27,7 @@ pub struct Secret {
 pub struct Leak {
     pub kind: Arc<str>,
     pub secret: Secret,
-    pub reach: Reach,
+    pub access: FileAccess,
 }
 
 /// Reason for refusing kinds.
@@ -61,10 +61,10 @@ pub fn check_secret_access(server: &ServerConfig, kinds: &[KindConfig], launcher
     let paths: Vec<&Path> = secret_paths.iter().map(|(_, path)| path.as_path()).collect();
     let mut leaks: Vec<Leak> = Vec::new();
     for kind in kinds {
-        let reached = worker::reach(launcher, kind, &paths).map_err(SecretsError::Unchecked)?;
-        for ((secret, _), reach) in secret_paths.iter().zip(reached) {
-            let Some(reach) = reach else { continue };
-            let leak = Leak { kind: kind.name.clone(), secret: (*secret).clone(), reach };
+        let accesses = worker::probe_files(launcher, kind, &paths).map_err(SecretsError::Unchecked)?;
+        for ((secret, _), access) in secret_paths.iter().zip(accesses) {
+            let Some(access) = access else { continue };
+            let leak = Leak { kind: kind.name.clone(), secret: (*secret).clone(), access };
             if leaks.last() != Some(&leak) {
                 leaks.push(leak);
             }
@@ -99,10 +99,10 @@ fn list(leaks: &[Leak]) -> String {
 
 impl fmt::Display for Leak {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, secret, reach } = self;
-        let verb = match reach {
-            Reach::Read => "read",
-            Reach::Replace => "replace",
+        let Self { kind, secret, access } = self;
+        let verb = match access {
+            FileAccess::Read => "read",
+            FileAccess::Replace => "replace",
         };
         write!(formatter, "workers of the kind {kind} could {verb} {} ({})", secret.path.display(), secret.key)
     }

@@ -9,7 +9,7 @@ use crate::{
     protocol::ProtocolError,
 };
 
-use super::launch::{LaunchFailure, Stage};
+use super::sandbox::{LAUNCH_FAILED, LaunchFailure, LaunchStage};
 
 /// The verdict that ends a worker's service.
 #[derive(Debug)]
@@ -108,16 +108,16 @@ impl StartFailure {
         let message = failure.message.clone();
         let program = program.to_owned();
         match (failure.stage, failure.errno) {
-            (Stage::Interpreter, _) => Self::NoInterpreter { program },
-            (Stage::Execute, Some(libc::ENOENT)) => Self::NotFound { program },
-            (Stage::Execute, _) => Self::NotExecutable { program, message },
-            (Stage::Directory, _) => Self::Directory { message },
-            (Stage::User, _) => Self::User { message },
-            (Stage::Group, _) => Self::Group { message },
-            (Stage::Limits, _) => Self::Limits { message },
-            (Stage::Landlock, _) => Self::Landlock { message },
-            (Stage::Confined, _) => Self::Confined { program, message },
-            (Stage::Plan | Stage::Parent | Stage::Session | Stage::Descriptors | Stage::Privileges, _) => {
+            (LaunchStage::Interpreter, _) => Self::NoInterpreter { program },
+            (LaunchStage::Execute, Some(libc::ENOENT)) => Self::NotFound { program },
+            (LaunchStage::Execute, _) => Self::NotExecutable { program, message },
+            (LaunchStage::Directory, _) => Self::Directory { message },
+            (LaunchStage::User, _) => Self::User { message },
+            (LaunchStage::Group, _) => Self::Group { message },
+            (LaunchStage::Limits, _) => Self::Limits { message },
+            (LaunchStage::Landlock, _) => Self::Landlock { message },
+            (LaunchStage::Confined, _) => Self::Confined { program, message },
+            (LaunchStage::Plan | LaunchStage::Parent | LaunchStage::Session | LaunchStage::Descriptors | LaunchStage::Privileges, _) => {
                 Self::Setup { message }
             }
         }
@@ -180,7 +180,7 @@ impl Story {
             Self::Told(text) => Some(text),
             Self::Start(failure) => Some(failure.to_string()),
             Self::ExitedBefore(before) => {
-                let report = LaunchFailure::find(stderr).filter(|_| exit == Exit::Code(super::launch::LAUNCH_FAILED));
+                let report = LaunchFailure::find(stderr).filter(|_| exit == Exit::Code(LAUNCH_FAILED.into()));
                 let failure = match report {
                     Some(report) => StartFailure::from_launch(program, &report),
                     None => StartFailure::ExitedEarly { exit, before },

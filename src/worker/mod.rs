@@ -1,26 +1,20 @@
 //! One worker: its process, its connection, its state, and the record of its end.
 
-mod capabilities;
-mod confine;
 mod connection;
 mod driver;
 mod end;
 mod facts;
-mod guard;
-mod identity;
-mod launch;
 #[cfg(test)]
 #[cfg(feature = "model-check")]
 pub(crate) mod model_check;
 #[cfg(test)]
 mod on_paper;
-mod orphans;
 mod outbox;
 mod output;
 mod pool_worker;
 mod process;
-mod reach;
 mod running;
+mod sandbox;
 mod serve;
 mod socket;
 mod start;
@@ -43,11 +37,9 @@ use crate::{
 
 pub use driver::{Surroundings, run};
 pub use facts::{Introduction, Snapshot};
-pub use guard::{GUARD_ARGUMENT, guard};
-pub use launch::{LAUNCH_ARGUMENT, launch};
 pub use pool_worker::{Birth, PoolWorker, StopMode};
 pub use process::Spawner;
-pub use reach::{REACH_ARGUMENT, Reach, reach, try_reach};
+pub use sandbox::{FileAccess, GUARD_ARGUMENT, LAUNCH_ARGUMENT, probe_files, run_guardian, run_launcher};
 pub use socket::SocketDir;
 pub use usage::Sample;
 

@@ -22,9 +22,7 @@ use tokio::{
 use crate::{model::Exit, system};
 
 use super::{
-    guard::{Guarded, Guardian},
-    launch::{LAUNCH_ARGUMENT, LaunchPlan},
-    orphans::{Children, OwnChild},
+    sandbox::{ChildRegistry, GuardedGroup, Guardian, LAUNCH_ARGUMENT, LaunchPlan, RegisteredChild},
     usage::Reading,
 };
 
@@ -42,7 +40,7 @@ pub struct Spawner {
 
 struct Request {
     command: Command,
-    reply: oneshot::Sender<io::Result<OwnChild>>,
+    reply: oneshot::Sender<io::Result<RegisteredChild>>,
 }
 
 /// Everything that a process is started with.
@@ -58,10 +56,10 @@ pub(super) struct Start {
 #[derive(Debug)]
 pub(super) struct Process {
     /// `None` once it is reaped.
-    child: Option<OwnChild>,
+    child: Option<RegisteredChild>,
     pid: Pid,
     exit_watch: AsyncFd<OwnedFd>,
-    guarded: Option<Guarded>,
+    guarded: Option<GuardedGroup>,
 }
 
 /// Our ends of the pipes behind a worker's standard streams.
@@ -76,11 +74,11 @@ impl Spawner {
     /// `launcher` is our own binary.
     pub fn new(launcher: PathBuf) -> io::Result<Self> {
         let (requests, mut inbox) = mpsc::channel::<Request>(64);
-        let children = Children::new()?;
+        let children = ChildRegistry::new()?;
         let guardian = Arc::new(Guardian::start(&launcher, &children)?);
         thread::Builder::new().name("remuda-spawn".to_owned()).spawn(move || {
             while let Some(Request { mut command, reply }) = inbox.blocking_recv() {
-                if let Err(Ok(mut orphan)) = reply.send(children.start(&mut command)) {
+                if let Err(Ok(mut orphan)) = reply.send(children.spawn(&mut command)) {
                     // The requester has gone.
                     let _ = orphan.child.kill();
                     let _ = orphan.child.wait();
@@ -99,7 +97,7 @@ impl Spawner {
         Process::adopt(child, guarded)
     }
 
-    /// Starts our own binary, which sets itself up and then executes the worker's command (`launch`). No `pre_exec`: with it
+    /// Starts our own binary, which sets itself up and then executes the worker's command (`sandbox::launcher`). No `pre_exec`: with it
     /// the standard library forks instead of calling `posix_spawn`, which takes 94 ms instead of 0.2 ms in a server of 2 GiB.
     fn command(&self, start: Start) -> io::Result<Command> {
         let mut command = Command::new(&self.launcher);
@@ -115,7 +113,7 @@ impl Spawner {
 }
 
 impl Process {
-    fn adopt(mut own: OwnChild, guarded: Guarded) -> io::Result<(Self, Pipes)> {
+    fn adopt(mut own: RegisteredChild, guarded: GuardedGroup) -> io::Result<(Self, Pipes)> {
         let child = &mut own.child;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take().expect("stderr is piped"));
         let pid = Pid::from_child(child);
@@ -159,7 +157,7 @@ impl Process {
 
     /// Ends the whole group and reaps the process.
     pub(super) async fn kill_and_reap(&mut self) -> Exit {
-        let Some(OwnChild { child, .. }) = &mut self.child else { return Exit::Unknown };
+        let Some(RegisteredChild { child, .. }) = &mut self.child else { return Exit::Unknown };
         // The process is not reaped yet, so the group's id cannot belong to anyone else.
         signal_all(self.pid, Signal::KILL);
         if timeout(KILL_WAIT, self.exit_watch.readable()).await.is_err() {
@@ -179,11 +177,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(own) = self.child.take() {
+        if let Some(mut own) = self.child.take() {
             signal_all(self.pid, Signal::KILL);
             self.guarded = None;
             // Only a panic or an unkillable process leads here; the wait may block, so it gets a thread.
-            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || own.wait());
+            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || own.child.wait());
         }
     }
 }

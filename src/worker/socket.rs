@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::model::WorkerId;
 
-use super::identity::Owner;
+use super::sandbox::FileOwner;
 
 const PREFIX: &str = "remuda-";
 /// A worker's private directory is called so, and then by the worker's number.
@@ -63,7 +63,7 @@ impl SocketDir {
 
     /// Makes the socket for one worker, which nobody but the worker's user can connect to. The directory around it
     /// stays ours, so that nobody can put something else in its place.
-    pub(super) fn listen(&self, worker: WorkerId, owner: Owner) -> io::Result<WorkerSocket> {
+    pub(super) fn listen(&self, worker: WorkerId, owner: FileOwner) -> io::Result<WorkerSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // The file has the socket's mode from its first moment on.
@@ -80,10 +80,10 @@ impl SocketDir {
     }
 
     /// Makes an empty directory that only the worker's user can enter.
-    pub(super) fn private(&self, worker: WorkerId, owner: Owner) -> io::Result<PrivateDir> {
+    pub(super) fn private(&self, worker: WorkerId, owner: FileOwner) -> io::Result<PrivateDir> {
         let directory = PrivateDir(self.path.join(format!("{PRIVATE_PREFIX}{worker}")));
         DirBuilder::new().mode(0o700).create(directory.path())?;
-        if owner != Owner::default() {
+        if owner != FileOwner::default() {
             lchown(directory.path(), owner.user, owner.group).map_err(|error| cannot_give("directory", &error))?;
         }
         if owner.is_another_user() {
@@ -200,11 +200,11 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let dir = SocketDir::create(base.path()).unwrap();
         assert_eq!(fs::metadata(&dir.path).unwrap().permissions().mode() & 0o777, 0o700);
-        let socket = dir.listen(WorkerId(1), Owner::default()).unwrap();
+        let socket = dir.listen(WorkerId(1), FileOwner::default()).unwrap();
         assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
         assert!(!dir.path.join("1").exists());
-        let private = dir.private(WorkerId(1), Owner::default()).unwrap();
+        let private = dir.private(WorkerId(1), FileOwner::default()).unwrap();
         assert_eq!(fs::metadata(private.path()).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(private.path().join("left"), "behind").unwrap();
         private.remove().await;

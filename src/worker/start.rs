@@ -24,10 +24,9 @@ use super::{
     connection::{Connection, Fill},
     driver::Driver,
     end::{End, Farewell, Milestone, StartFailure},
-    identity::Owner,
-    launch::LaunchPlan,
     outbox::Outbox,
     process::{Pipes, Process, Start},
+    sandbox::{FileOwner, LaunchPlan},
     serve::EXIT_AFTER_CLOSE,
     socket::WorkerSocket,
     usage,
@@ -62,7 +61,7 @@ impl Driver {
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
         environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
         environment.extend(self.worker.key().map(|key| ("REMUDA_KEY".to_owned(), key.to_string())));
-        let owner = Owner::find(kind.user.as_deref(), kind.group.as_deref());
+        let owner = FileOwner::find(kind.user.as_deref(), kind.group.as_deref());
         let (door, stdio) = match kind.transport {
             Transport::Socket => {
                 let socket = self.surroundings.sockets.listen(self.worker.id, owner)?;
@@ -86,6 +85,7 @@ impl Driver {
             group: kind.group.clone(),
             confinement: kind.confinement.clone(),
             command,
+            probe: None,
         };
         let (process, pipes) = self.surroundings.spawner.spawn(Start { plan, environment, stdio }).await?;
         self.worker.set_pid(process.pid());
@@ -96,7 +96,7 @@ impl Driver {
     }
 
     /// Makes the worker's own directory, which is its place for temporary files too unless its kind has another.
-    fn make_private(&mut self, owner: Owner, environment: &mut Vec<(String, String)>) -> io::Result<String> {
+    fn make_private(&mut self, owner: FileOwner, environment: &mut Vec<(String, String)>) -> io::Result<String> {
         let directory = self.surroundings.sockets.private(self.worker.id, owner)?;
         let path = directory.path().display().to_string();
         if !self.worker.kind.env.contains_key("TMPDIR") {

@@ -1,10 +1,10 @@
-//! Which processes are the server's own children; where the server is the first process of a container, the others
-//! that it inherits are reaped.
+//! The register of the server's own children. Where the server inherits other processes, as the first process of a
+//! container does, it reaps those.
 
 use std::{
     collections::HashSet,
     fs, io,
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command},
     sync::{Arc, Weak},
     thread,
     time::Duration,
@@ -14,66 +14,59 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 use tracing::debug;
 
-/// How long an orphan stays unreaped at most.
-const ROUND: Duration = Duration::from_secs(1);
+/// Longest time that an orphan stays unreaped.
+const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The processes that the server has started itself and not reaped yet.
+/// Processes that the server has started itself and not reaped yet.
 #[derive(Debug, Default)]
-pub(super) struct Children {
+pub(in crate::worker) struct ChildRegistry {
     own: Mutex<HashSet<i32>>,
 }
 
-/// A child of the server's own. Whoever has it reaps it.
+/// A child of the server, reaped by the holder of this value.
 #[derive(Debug)]
-pub(super) struct OwnChild {
+pub(in crate::worker) struct RegisteredChild {
     pub child: Child,
-    _known: Known,
+    _registration: Registration,
 }
 
-/// Forgotten when dropped, which is after the child was reaped.
+/// Removes the child from the register when dropped, which is after the child was reaped.
 #[derive(Debug)]
-struct Known {
+struct Registration {
     pid: i32,
-    children: Arc<Children>,
+    children: Arc<ChildRegistry>,
 }
 
-impl OwnChild {
-    /// Reaps it.
-    pub(super) fn wait(mut self) -> io::Result<ExitStatus> {
-        self.child.wait()
-    }
-}
-
-impl Drop for Known {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.children.own.lock().remove(&self.pid);
     }
 }
 
-impl Children {
-    /// If the server inherits orphans, they are reaped from now on, for as long as anyone holds what this returns.
-    pub(super) fn new() -> io::Result<Arc<Self>> {
+impl ChildRegistry {
+    /// Starts reaping orphans, if the server inherits any, for as long as the registry lives.
+    pub(in crate::worker) fn new() -> io::Result<Arc<Self>> {
         let children = Arc::new(Self::default());
         if inherits_orphans() {
             let children = Arc::downgrade(&children);
-            thread::Builder::new().name("remuda-orphans".to_owned()).spawn(move || reap_on(&children))?;
+            thread::Builder::new().name("remuda-orphans".to_owned()).spawn(move || reap_periodically(&children))?;
         }
         Ok(children)
     }
 
-    /// Starts a child that is known as the server's own before anyone can look for orphans.
-    pub(super) fn start(self: &Arc<Self>, command: &mut Command) -> io::Result<OwnChild> {
+    /// Starts a child under the lock, so that it is registered before anyone looks for orphans.
+    pub(in crate::worker) fn spawn(self: &Arc<Self>, command: &mut Command) -> io::Result<RegisteredChild> {
         let mut own = self.own.lock();
         let child = command.spawn()?;
         let pid = child.id().cast_signed();
         own.insert(pid);
-        Ok(OwnChild { child, _known: Known { pid, children: self.clone() } })
+        Ok(RegisteredChild { child, _registration: Registration { pid, children: self.clone() } })
     }
 
-    /// Reaps those of our children that have ended and are not the server's own.
-    fn reap_orphans(&self, ours: impl Iterator<Item = i32>) {
+    /// Reaps those of `children` that have ended and are not registered.
+    fn reap_orphans(&self, children: impl Iterator<Item = i32>) {
         let own = self.own.lock();
-        for pid in ours.filter(|pid| !own.contains(pid)).filter_map(Pid::from_raw) {
+        for pid in children.filter(|pid| !own.contains(pid)).filter_map(Pid::from_raw) {
             let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
             if let Ok(Some(_)) = reaped {
                 debug!(pid = pid.as_raw_pid(), "reaped an orphan");
@@ -82,15 +75,15 @@ impl Children {
     }
 }
 
-fn reap_on(children: &Weak<Children>) {
+fn reap_periodically(children: &Weak<ChildRegistry>) {
     while let Some(children) = children.upgrade() {
         children.reap_orphans(children_of(getpid().as_raw_pid()));
         drop(children);
-        thread::sleep(ROUND);
+        thread::sleep(REAP_INTERVAL);
     }
 }
 
-/// As the first process of a pid namespace, or because someone made us a subreaper.
+/// True for the first process of a pid namespace, and for a subreaper.
 fn inherits_orphans() -> bool {
     getpid().is_init() || nix::sys::prctl::get_child_subreaper().unwrap_or(false)
 }
@@ -103,7 +96,7 @@ fn children_of(parent: i32) -> impl Iterator<Item = i32> {
 
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything; the parent is the second field after it.
+    // The name stands in parentheses and may contain anything; the parent is the second field after it.
     stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(1)?.parse().ok()
 }
 
@@ -112,9 +105,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_children_that_nobody_knows_are_reaped() {
-        let children = Arc::new(Children::default());
-        let mut own = children.start(&mut Command::new("true")).unwrap();
+    fn orphans_are_reaped_and_registered_children_are_not() {
+        let children = Arc::new(ChildRegistry::default());
+        let mut own = children.spawn(&mut Command::new("true")).unwrap();
         let mut foreign = Command::new("true").spawn().unwrap();
         let pids = [own.child.id(), foreign.id()].map(u32::cast_signed);
         let deadline = std::time::Instant::now() + Duration::from_secs(10);

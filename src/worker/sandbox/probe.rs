@@ -1,7 +1,7 @@
-//! What a kind's workers could do with a file: found out by one of our own processes that becomes as they are, and tries.
+//! A probe: a launch that, once set up as a worker of a kind, tries to open files instead of executing the command.
 //!
-//! It goes the launcher's way, so that users, groups, capabilities, Landlock and whatever else the kernel knows of have
-//! the same say as over a worker. A kind whose workers cannot be started reaches nothing.
+//! Trying gives users, groups, access lists, capabilities and Landlock the same say as over a worker; computing it would
+//! mean to know all of their rules again. A kind whose workers cannot be started has no access.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,55 +16,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Confinement, KindConfig, WorkDir};
 
-use super::launch::{self, LaunchPlan};
+use super::{launcher::LAUNCH_ARGUMENT, plan::LaunchPlan};
 
-/// The first argument that turns our binary into the one that tries.
-pub const REACH_ARGUMENT: &str = "__reach";
-
-/// What a worker could do with a file that is not its own.
+/// Access of a worker to a file that is not its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reach {
+pub enum FileAccess {
     Read,
-    /// Write to it, or put another in its place.
+    /// It can write to the file, or put another in its place.
     Replace,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Errand {
-    plan: LaunchPlan,
-    files: Vec<PathBuf>,
-}
-
-/// What workers of a kind could do with each of the files. `launcher` is our own binary.
-pub fn reach(launcher: &Path, kind: &KindConfig, files: &[&Path]) -> io::Result<Vec<Option<Reach>>> {
-    let files = files.iter().map(|file| file.to_path_buf()).collect();
-    let errand = serde_json::to_string(&Errand { plan: plan(kind), files })?;
+/// Finds the access that workers of a kind have to each of the files. `launcher` is our own binary.
+pub fn probe_files(launcher: &Path, kind: &KindConfig, files: &[&Path]) -> io::Result<Vec<Option<FileAccess>>> {
+    let plan = LaunchPlan { probe: Some(files.iter().map(|file| file.to_path_buf()).collect()), ..plan(kind) };
     let mut command = Command::new(launcher);
-    command.arg(REACH_ARGUMENT).arg(errand).env_clear();
+    command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&plan)?).env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     let mut answer = String::new();
     let read = child.stdout.take().expect("stdout is piped").read_to_string(&mut answer);
-    // As the first process the server may have reaped it as an orphan; the answer is all that counts.
+    // The reaping of orphans may have taken its exit status; only the answer counts.
     let _ = child.wait();
     read?;
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// How such a worker would be launched. What is not there yet cannot lead to a file that is, and is left out, for its
-/// absence would be a reason not to launch.
+/// The plan of a worker's launch. Paths that do not exist yet are left out: they cannot lead to a file that does, and would
+/// make the launch fail.
 fn plan(kind: &KindConfig) -> LaunchPlan {
     let directory = match &kind.dir {
         WorkDir::At(path) if path.is_dir() => Some(path.display().to_string()),
         _ => None,
     };
-    let there = |list: &Option<Vec<String>>| {
+    let existing = |list: &Option<Vec<String>>| {
         list.as_ref().map(|list| list.iter().filter(|path| Path::new(path).exists()).cloned().collect())
     };
     let confinement = Confinement {
-        landlock_read: there(&kind.confinement.landlock_read),
-        landlock_write: there(&kind.confinement.landlock_write),
+        landlock_read: existing(&kind.confinement.landlock_read),
+        landlock_write: existing(&kind.confinement.landlock_write),
         ..kind.confinement.clone()
     };
     LaunchPlan {
@@ -75,48 +65,43 @@ fn plan(kind: &KindConfig) -> LaunchPlan {
         group: kind.group.clone(),
         confinement,
         command: kind.command.clone(),
+        probe: None,
     }
 }
 
-/// Runs the process that tries.
-#[must_use]
-pub fn try_reach(errand: Option<String>) -> ExitCode {
-    let Some(errand) = errand.and_then(|errand| serde_json::from_str::<Errand>(&errand).ok()) else {
-        return ExitCode::FAILURE;
-    };
-    let can_be_launched = launch::set_apart().and_then(|()| launch::prepare(&errand.plan)).is_ok();
-    let tried = |file: &PathBuf| can_be_launched.then(|| reach_of(file)).flatten();
-    let reached: Vec<Option<Reach>> = errand.files.iter().map(tried).collect();
-    match serde_json::to_writer(io::stdout(), &reached) {
+/// Writes the launcher's access to each of the files to stdout.
+pub(super) fn answer(files: &[PathBuf], is_set_up: bool) -> ExitCode {
+    let access = files.iter().map(|file| if is_set_up { access_to(file) } else { None });
+    match serde_json::to_writer(io::stdout(), &access.collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn reach_of(file: &Path) -> Option<Reach> {
+fn access_to(file: &Path) -> Option<FileAccess> {
     let opens = |options: &mut OpenOptions| options.custom_flags(libc::O_NONBLOCK).open(file).is_ok();
     if opens(OpenOptions::new().read(true)) {
-        Some(Reach::Read)
+        Some(FileAccess::Read)
     } else if opens(OpenOptions::new().write(true)) || file.ancestors().any(is_replaceable) {
-        Some(Reach::Replace)
+        Some(FileAccess::Replace)
     } else {
         None
     }
 }
 
-/// Whether an entry of a directory could be taken out of it, and another put in.
+/// True if an entry can be removed from its directory and another one created there.
 fn is_replaceable(entry: &Path) -> bool {
     let Some(directory) = entry.parent() else { return false };
     let (Ok(around), Ok(inside)) = (fs::metadata(directory), fs::symlink_metadata(entry)) else { return false };
-    let own = |metadata: &fs::Metadata| metadata.uid() == Uid::effective().as_raw() || Uid::effective().is_root();
+    let is_own = |metadata: &fs::Metadata| metadata.uid() == Uid::effective().as_raw() || Uid::effective().is_root();
     let is_sticky = around.mode() & libc::S_ISVTX != 0;
-    if is_sticky && !own(&around) && !own(&inside) {
+    if is_sticky && !is_own(&around) && !is_own(&inside) {
         return false;
     }
-    // A file without a name takes the same rights, and leaves nothing behind.
+    // Creating an unnamed file needs the same rights, and leaves nothing behind.
     match OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(directory) {
         Ok(_) => true,
-        // The rights were there, and were looked at first.
+        // The file system lacks unnamed files; the rights were checked first.
         Err(error) => matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)),
     }
 }
@@ -128,16 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_can_be_opened_can_be_read() {
+    fn access_to_a_file_that_opens_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         fs::write(&file, "x").unwrap();
-        assert_eq!(reach_of(&file), Some(Reach::Read));
-        assert_eq!(reach_of(Path::new("/no/such/file")), None);
+        assert_eq!(access_to(&file), Some(FileAccess::Read));
+        assert_eq!(access_to(Path::new("/no/such/file")), None);
     }
 
     #[test]
-    fn what_lies_in_a_directory_of_ones_own_can_be_replaced_and_the_root_cannot() {
+    fn file_in_an_own_directory_is_replaceable_and_the_root_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         fs::write(&file, "x").unwrap();
