@@ -117,9 +117,14 @@ impl StartFailure {
             (LaunchStage::Limits, _) => Self::Limits { message },
             (LaunchStage::Landlock, _) => Self::Landlock { message },
             (LaunchStage::Confined, _) => Self::Confined { program, message },
-            (LaunchStage::Plan | LaunchStage::Parent | LaunchStage::Session | LaunchStage::Descriptors | LaunchStage::Privileges, _) => {
-                Self::Setup { message }
-            }
+            (
+                LaunchStage::Plan
+                | LaunchStage::Parent
+                | LaunchStage::Session
+                | LaunchStage::Descriptors
+                | LaunchStage::Privileges,
+                _,
+            ) => Self::Setup { message },
         }
     }
 }

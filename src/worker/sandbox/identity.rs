@@ -42,9 +42,9 @@ pub(super) fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), Laun
 
 fn become_user(name: &str, group: Option<Gid>) -> Result<(), LaunchFailure> {
     let fail = |errno: Errno| LaunchFailure::io(LaunchStage::User, errno);
-    let user = User::from_name(name).map_err(fail)?.ok_or_else(|| {
-        LaunchFailure::new(LaunchStage::User, format!("there is no user {name:?} on this machine"))
-    })?;
+    let user = User::from_name(name)
+        .map_err(fail)?
+        .ok_or_else(|| LaunchFailure::new(LaunchStage::User, format!("there is no user {name:?} on this machine")))?;
     let group = group.unwrap_or(user.gid);
     if user.uid == Uid::effective() && is_current(group) {
         return Ok(());

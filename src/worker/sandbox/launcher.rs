@@ -41,8 +41,7 @@ fn launch(plan: Option<String>) -> Result<ExitCode, LaunchFailure> {
     let invalid = |message: String| LaunchFailure::new(LaunchStage::Plan, message);
     let plan = plan.ok_or_else(|| invalid("no plan was given".to_owned()))?;
     let plan: LaunchPlan = serde_json::from_str(&plan).map_err(|error| invalid(error.to_string()))?;
-    let (program, arguments) =
-        plan.command.split_first().ok_or_else(|| invalid("the command is empty".to_owned()))?;
+    let (program, arguments) = plan.command.split_first().ok_or_else(|| invalid("the command is empty".to_owned()))?;
     let ready = set_up(&plan, program);
     if let Some(files) = &plan.probe {
         // A worker that cannot be started opens no file.
