@@ -27,6 +27,10 @@ use super::{
 
 /// Time for the TLS handshake and the HTTP/2 preface. Later silence is detected by the keepalive.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the client to close its side after the server has closed its own.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes that a lingering connection discards before it is closed nonetheless.
+const LINGER_MAX_BYTES: usize = 64 * 1024;
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 
@@ -48,8 +52,23 @@ pub(super) struct Connection {
     /// Runs while the client does not read.
     stall_timer: Option<Pin<Box<Sleep>>>,
     stall_timeout: Duration,
+    /// Set once the server's side is closed.
+    linger: Option<Linger>,
     slot: Slot,
     _open: OpenConnection,
+}
+
+/// Bounds of a connection whose server side is closed.
+#[derive(Debug)]
+struct Linger {
+    timer: Pin<Box<Sleep>>,
+    discarded: usize,
+}
+
+impl Linger {
+    fn begin() -> Self {
+        Self { timer: Box::pin(sleep(LINGER_TIMEOUT)), discarded: 0 }
+    }
 }
 
 impl Connection {
@@ -69,6 +88,7 @@ impl Connection {
             has_paused: false,
             stall_timer: None,
             stall_timeout,
+            linger: None,
             slot,
             _open: open,
         }
@@ -122,6 +142,25 @@ impl Connection {
         let timer = self.stall_timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(timer.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Discards what the client still sends, until it closes its side too. Closing a socket with unread bytes resets the
+    /// connection, which would destroy a GOAWAY or an answer that the client has yet to read.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(Linger::begin);
+        if linger.timer.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut scratch = [0; 4096];
+        while linger.discarded < LINGER_MAX_BYTES {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            let read = ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+            linger.discarded += buffer.filled().len();
+        }
+        Poll::Ready(())
     }
 }
 
@@ -177,6 +216,9 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.socket).poll_shutdown(context))?;
+        }
+        self.poll_linger(context).map(Ok)
     }
 }
