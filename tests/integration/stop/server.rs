@@ -1,7 +1,7 @@
 //! The stop of the server, step by step: not serving, a pause, no new queries, the end of the old ones, and never too late.
 
 use std::{
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_kind, query};
+use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_kind, query, raw};
 
 /// The bound of a stop is the sum of what is configured, to the letter. This is what a busy machine may take to deliver the
 /// signal, to run the server and to let the test see that it has ended.
@@ -124,6 +124,27 @@ async fn goaway_comes_when_the_drain_begins_and_open_calls_go_on() {
     gate.open();
     assert!(matches!(running.await.unwrap().last(), TestEvent::Complete(_)));
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_after_the_last_goaway_do_not_reset_the_connection() {
+    let server = server("drain_timeout = \"60s\"", "min = 1\nmax = 1");
+    server.until_ready("k", 1);
+    let (client, gate) = (server.client().await, Gate::closed());
+    let running = client.begin(gate.query());
+    server.until_busy("k", 1);
+    let stream = raw::connect(&server.grpc, &[]);
+    server.signal(Signal::SIGTERM);
+    let frames = std::iter::from_fn(|| raw::next_frame(&stream));
+    for ping in frames.filter(|frame| frame.kind == raw::PING && frame.flags & raw::ACK == 0) {
+        (&stream).write_all(&raw::frame(raw::PING, raw::ACK, 0, &ping.payload)).unwrap();
+    }
+    // The server has closed its side. A reset would fail the second write.
+    for _ in 0..2 {
+        (&stream).write_all(&raw::frame(raw::PING, 0, 0, &[0; 8])).expect("the connection is not reset");
+    }
+    gate.open();
+    assert!(matches!(running.await.unwrap().last(), TestEvent::Complete(_)));
 }
 
 /// Sends SIGTERM twice, the second time as one that counts, and gives the exit code.
