@@ -1,7 +1,7 @@
 //! What it costs to add a batch of messages to a query's log and to read it, by how many read it.
 //!
 //! The log is the broker's, as a worker's driver and the streams of the API see it. The baselines are a bare deque behind a lock
-//! with a bell, and tokio's broadcast channel, which both give every reader its own copy of a shared text too, but keep no count of
+//! with a notification, and tokio's broadcast channel, which both give every reader its own copy of a shared text too, but keep no count of
 //! who has read how far. A row is one batch, and the items are its messages: those that were added, or that all readers got.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use remuda::{
-    broker::{Broker, Claimant, Lease, MemoryBroker, MemoryLimits, MessageBatchBuilder, NewQuery, Scope},
+    broker::{Broker, ClaimScope, Claimant, Lease, MemoryLimits, MessageBatchBuilder, NewQuery},
     config::Overflow,
     metrics::Metrics,
     model::{QueryId, QuerySpec, WorkerId},
@@ -65,9 +65,9 @@ fn batch() -> Vec<JsonText> {
 
 /// The log of one running query.
 struct Remuda {
-    broker: MemoryBroker,
+    broker: Broker,
     id: QueryId,
-    lease: Box<dyn Lease>,
+    lease: Lease,
 }
 
 impl Log for Remuda {
@@ -89,10 +89,11 @@ impl Log for Remuda {
             max_queries_per_owner: None,
             max_running_per_owner: None,
         };
-        let broker = MemoryBroker::new(limits, Metrics::new().query.clone());
+        let broker = Broker::memory(limits, Metrics::new().query.clone());
         let id = QueryId::generate();
         now(broker.submit(query(id.clone()))).expect("there is room");
-        let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
+        let claimant =
+            Claimant { kind: "k", worker: WorkerId(1), scope: ClaimScope::Open, takes_lane: false, notify: None };
         let claim = now(broker.claim(claimant)).expect("it is there").expect("a query waits");
         Self { broker, id, lease: claim.lease }
     }

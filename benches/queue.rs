@@ -18,7 +18,7 @@ use std::{
 
 use divan::Bencher;
 use remuda::{
-    broker::{Broker, Claim, Claimant, MemoryBroker, MemoryLimits, NewQuery, Scope},
+    broker::{Broker, Claim, ClaimScope, Claimant, MemoryLimits, NewQuery},
     config::Overflow,
     metrics::Metrics,
     model::{QueryId, QuerySpec, WorkerId},
@@ -87,7 +87,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn broker() -> MemoryBroker {
+fn broker() -> Broker {
     let limits = MemoryLimits {
         max_queries: usize::MAX,
         max_waiting_bytes: usize::MAX,
@@ -105,7 +105,7 @@ fn broker() -> MemoryBroker {
         max_queries_per_owner: None,
         max_running_per_owner: None,
     };
-    MemoryBroker::new(limits, Metrics::new().query.clone())
+    Broker::memory(limits, Metrics::new().query.clone())
 }
 
 fn query(payload: JsonText, shape: Shape, nth: usize) -> NewQuery {
@@ -128,18 +128,19 @@ thread_local! {
     static KIND: Arc<str> = "k".into();
 }
 
-fn submit(broker: &MemoryBroker, query: NewQuery) {
+fn submit(broker: &Broker, query: NewQuery) {
     now(broker.submit(query)).expect("there is room");
 }
 
-fn claim(broker: &MemoryBroker) -> Claim {
-    let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
+fn claim(broker: &Broker) -> Claim {
+    let claimant =
+        Claimant { kind: "k", worker: WorkerId(1), scope: ClaimScope::Open, takes_lane: false, notify: None };
     now(broker.claim(claimant)).expect("it is there").expect("queries wait")
 }
 
 /// A broker with so many queries, and the ids of those that were not cancelled.
 struct Filled {
-    broker: MemoryBroker,
+    broker: Broker,
     shape: Shape,
     payload: JsonText,
     ids: RefCell<Vec<QueryId>>,

@@ -18,7 +18,6 @@ pub mod pool;
 pub mod protocol;
 pub mod security;
 pub mod server;
-pub mod soon;
 pub mod state;
 mod sync;
 mod system;

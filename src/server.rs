@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     api,
-    broker::{Broker, MemoryBroker, MemoryLimits},
+    broker::{Broker, MemoryLimits},
     config::{self, Config, Listen},
     http,
     metrics::Metrics,
@@ -83,7 +83,7 @@ pub struct Server {
     config: Config,
     security: Security,
     metrics: Arc<Metrics>,
-    broker: Arc<dyn Broker>,
+    broker: Broker,
     pool: Pool,
     supervisor: crate::pool::Supervisor,
     grpc: Listener,
@@ -106,7 +106,7 @@ impl Server {
         let metrics = Arc::new(Metrics::new());
         // Registers the series of all methods, so that they are in the first scrape.
         let _ = metrics.methods(&api::methods());
-        let broker: Arc<dyn Broker> = Arc::new(MemoryBroker::new(limits(&config), metrics.query.clone()));
+        let broker = Broker::memory(limits(&config), metrics.query.clone());
         let parts = Parts {
             environment: config::worker_environment,
             reloader,

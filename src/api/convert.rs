@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
-    broker::{CancelFound, DeadLetter, FailedAttempt, QueryInfo},
+    broker::{CancelOutcome, DeadLetter, FailedAttempt, QueryInfo},
     config::{Change, Effect},
     model::{
         DeathCause, DeathCertificate, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying,
@@ -100,12 +100,12 @@ pub(super) fn submit_response(accepted: &Accepted) -> proto::SubmitResponse {
     }
 }
 
-pub(super) fn cancel_found(found: CancelFound) -> proto::CancelResponse {
+pub(super) fn cancel_found(found: CancelOutcome) -> proto::CancelResponse {
     let (found, state) = match found {
-        CancelFound::Queued => (proto::CancelFound::Queued, QueryState::Cancelled),
-        CancelFound::Running(state) => (proto::CancelFound::Running, state),
-        CancelFound::Cancelling(state) => (proto::CancelFound::Cancelling, state),
-        CancelFound::Ended(state) => (proto::CancelFound::Ended, state),
+        CancelOutcome::Queued => (proto::CancelFound::Queued, QueryState::Cancelled),
+        CancelOutcome::Running(state) => (proto::CancelFound::Running, state),
+        CancelOutcome::Cancelling(state) => (proto::CancelFound::Cancelling, state),
+        CancelOutcome::Ended(state) => (proto::CancelFound::Ended, state),
     };
     proto::CancelResponse { found: found.into(), state: query_state(state).into() }
 }

@@ -76,7 +76,7 @@ impl Events {
     /// Reads the next batch, once the last one was taken. Ready if there is one, or if there will be none.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(reader) = &mut self.reader else { return Poll::Ready(()) };
-        match ready!(reader.as_mut().poll_next(context)) {
+        match ready!(Pin::new(reader).poll_next(context)) {
             Some(Ok(batch)) => self.pending = batch.into_iter(),
             Some(Err(error)) => {
                 self.status = Some(errors::unavailable(&error));

@@ -35,7 +35,7 @@ impl Output {
 
     /// Each of its events by itself.
     #[must_use]
-    pub fn apart(self) -> Vec<Self> {
+    pub fn split(self) -> Vec<Self> {
         match self {
             Self::Messages(batch) => (0..batch.len()).map(|index| Self::Message(batch.json_text(index))).collect(),
             one => vec![one],

@@ -128,7 +128,7 @@ impl Pool {
         self.inner.data.remove_ready(&worker);
         if worker.key().is_none() {
             // Sessions that should come back to it go to others. A key's queries wait: there is one worker for a key.
-            self.inner.broker.let_go(&worker.kind.name, id, None);
+            self.inner.broker.release_lanes(&worker.kind.name, id, None);
         }
         self.inner.nudge.notify_one();
         Ok(())

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use async_trait::async_trait;
 use tracing::{debug, info, warn};
 
 use crate::{
-    broker::{Claim, Claimant, Ending, Lease, LeaseLost, Output, Scope},
+    broker::{Claim, ClaimScope, Claimant, Ending, Lease, Output},
     config::{Config, KindConfig},
     model::{DeathCause, FailureReason, Outcome},
-    soon::Soon,
-    state::{PoolLifecycle, QueryState},
+    state::PoolLifecycle,
     worker::{Conclusion, Host, PoolWorker, StopMode},
 };
 
@@ -25,12 +25,12 @@ impl Inner {
     /// Starts waiting queries of a kind for as long as there are ready workers. Whoever makes a query wait or a
     /// worker ready calls this; no task stands in between.
     pub(super) async fn dispatch(&self, kind: &Kind) {
-        while self.broker.open(&kind.name) > 0 {
+        while self.broker.open_count(&kind.name) > 0 {
             let Some(reservation) = self.data.reserve_ready_worker(kind.slot, kind.config().balance) else {
                 self.nudge.notify_one();
                 return;
             };
-            if !self.hand_over(kind, reservation, Scope::Open).await {
+            if !self.hand_over(kind, reservation, ClaimScope::Open).await {
                 return;
             }
         }
@@ -39,12 +39,12 @@ impl Inner {
     /// Gives just this worker its next query, if it is free and one waits that it may have.
     pub(super) async fn dispatch_to(&self, kind: &Kind, worker: &Arc<PoolWorker>) {
         let Some(reservation) = self.data.reserve_worker(worker, kind.config().balance) else { return };
-        let scope = if worker.key().is_some() { Scope::Held } else { Scope::Open };
+        let scope = if worker.key().is_some() { ClaimScope::Held } else { ClaimScope::Open };
         self.hand_over(kind, reservation, scope).await;
     }
 
     /// Claims a query for a reserved worker and starts it there. False if there was none.
-    pub(super) async fn hand_over(&self, kind: &Kind, reservation: Reservation, scope: Scope) -> bool {
+    pub(super) async fn hand_over(&self, kind: &Kind, reservation: Reservation, scope: ClaimScope) -> bool {
         let worker = reservation.worker.clone();
         let config = kind.config();
         if config.keyed && !worker.kind.keyed {
@@ -54,16 +54,16 @@ impl Inner {
             return true;
         }
         let takes_lane = is_strict(&config);
-        let bell = Some(worker.bell());
+        let notify = Some(worker.bell());
         let claimed =
-            self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane, bell }).await;
+            self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane, notify }).await;
         let Some(claim) = claimed.unwrap_or_else(|error| {
             warn!(%error, "cannot fetch a query");
             None
         }) else {
             // Someone else was faster, as happens all the time where both a query and a worker look for each other.
             drop(reservation);
-            if self.broker.waiting(&kind.name) > 0 {
+            if self.broker.waiting_count(&kind.name) > 0 {
                 // It may have come while the worker was reserved and have found none, so the supervisor looks again.
                 self.nudge.notify_one();
             }
@@ -85,7 +85,7 @@ impl Inner {
 
     /// Binds a worker to a key, never without holding the key's lane.
     fn bind(&self, kind: &Kind, worker: &PoolWorker, lane: &Arc<str>, key: &str) {
-        if worker.key().is_none() && self.broker.hold(&kind.name, lane, worker.id) {
+        if worker.key().is_none() && self.broker.hold_lane(&kind.name, lane, worker.id) {
             worker.bind(key.into());
         }
     }
@@ -95,10 +95,10 @@ impl Inner {
         let Some(lane) = &claim.lane else { return };
         match key_of(lane) {
             // A reload may have come in between.
-            _ if is_strict(config) && !kind.is_strict() => self.broker.let_go(&kind.name, worker.id, Some(lane)),
+            _ if is_strict(config) && !kind.is_strict() => self.broker.release_lanes(&kind.name, worker.id, Some(lane)),
             Some(key) if config.keyed => self.bind(kind, worker, lane, key),
             // A keyed worker serves no session for good.
-            None if config.keyed => self.broker.let_go(&kind.name, worker.id, Some(lane)),
+            None if config.keyed => self.broker.release_lanes(&kind.name, worker.id, Some(lane)),
             _ => {}
         }
         if has_affinity(config) {
@@ -111,12 +111,12 @@ impl Inner {
         if let Some((lane, last)) = forgotten
             && last.key().is_none()
         {
-            self.broker.let_go(&kind.name, last.id, Some(&lane));
+            self.broker.release_lanes(&kind.name, last.id, Some(&lane));
         }
     }
 
     /// The rules for a query: its own, those of its type, or the pool's.
-    fn rules<'a>(config: &'a Config, lease: &dyn Lease) -> Rules<'a> {
+    fn rules<'a>(config: &'a Config, lease: &Lease) -> Rules<'a> {
         let spec = lease.spec();
         Rules {
             recovery: spec.recovery().unwrap_or_else(|| config.recovery.for_type(spec.query_type.as_deref())),
@@ -153,8 +153,9 @@ impl Inner {
     }
 }
 
+#[async_trait]
 impl Host for Inner {
-    fn ready<'a>(&'a self, worker: &'a Arc<PoolWorker>) -> Soon<'a, ()> {
+    async fn ready(&self, worker: &Arc<PoolWorker>) {
         let kind = self.kinds.get(worker.slot);
         if worker.has_served() {
             kind.recovered(worker.created);
@@ -169,23 +170,20 @@ impl Host for Inner {
         }
         if worker.is_drained() && worker.key().is_none() {
             // What it has come to hold meanwhile goes to others too.
-            self.broker.let_go(&kind.name, worker.id, None);
+            self.broker.release_lanes(&kind.name, worker.id, None);
         }
         if self.gives_way(&kind, worker) {
-            return Soon::now(());
+            return;
         }
         self.data.enqueue_ready(worker, kind.config().balance);
-        let open = self.broker.open(&kind.name);
-        let own = self.may_be_held(&kind, open) && self.broker.waits_for(&kind.name, worker.id);
-        if !own && open == 0 {
-            return Soon::now(());
+        let open = self.broker.open_count(&kind.name);
+        let own = self.may_be_held(&kind, open) && self.broker.has_query_for(&kind.name, worker.id);
+        if own {
+            self.dispatch_to(&kind, worker).await;
         }
-        Soon::later(async move {
-            if own {
-                self.dispatch_to(&kind, worker).await;
-            }
+        if own || open > 0 {
             self.dispatch(&kind).await;
-        })
+        }
     }
 
     fn session(&self, worker: &Arc<PoolWorker>, session_id: &str) {
@@ -197,39 +195,22 @@ impl Host for Inner {
         let lane = session_lane(session_id);
         // A worker that is bound to a key is found by it; others hold the session themselves.
         if is_strict(&config) && !config.keyed && worker.key().is_none() && !worker.is_drained() {
-            self.broker.hold(&kind.name, &lane, worker.id);
+            self.broker.hold_lane(&kind.name, &lane, worker.id);
         }
         self.remember(&kind, &lane, worker);
     }
 
-    fn conclude(
-        &self,
-        worker: &Arc<PoolWorker>,
-        lease: Box<dyn Lease>,
-        outputs: Vec<Output>,
-        conclusion: Conclusion,
-    ) -> Soon<'static, ()> {
+    async fn conclude(&self, worker: &Arc<PoolWorker>, lease: Lease, outputs: Vec<Output>, conclusion: Conclusion) {
         self.judge(worker, &conclusion);
         let config = self.config();
-        let Some(ending) = recovery::decide(conclusion, lease.tries(), Self::rules(&config, &*lease)) else {
+        let Some(ending) = recovery::decide(conclusion, lease.attempts(), Self::rules(&config, &lease)) else {
             warn!("lease lost; its output was dropped");
-            return Soon::now(());
+            return;
         };
         self.log_ending(&ending);
-        match lease.finish(outputs, ending) {
-            Soon::Now(ended) => {
-                ended.into_iter().for_each(told);
-                Soon::now(())
-            }
-            later @ Soon::Later(_) => Soon::later(async { told(later.await) }),
+        if let Err(error) = lease.finish(outputs, ending).await {
+            warn!(%error, "the ending of an attempt was dropped");
         }
-    }
-}
-
-/// Tells of an ending that came to nothing.
-fn told(ended: Result<QueryState, LeaseLost>) {
-    if let Err(error) = ended {
-        warn!(%error, "the ending of an attempt was dropped");
     }
 }
 
@@ -237,7 +218,7 @@ impl Inner {
     /// Whether a query may wait in a lane that a worker holds. A kind that is not strict has none but in the moments after
     /// it ceased to be.
     pub(super) fn may_be_held(&self, kind: &Kind, open: usize) -> bool {
-        kind.is_strict() || self.broker.waiting(&kind.name) > open
+        kind.is_strict() || self.broker.waiting_count(&kind.name) > open
     }
 
     /// What all live workers of a kind can do, now that one more has told.

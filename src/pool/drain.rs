@@ -189,7 +189,7 @@ impl Inner {
 
     /// Whether an accepted query has not ended yet.
     fn has_work(&self) -> bool {
-        self.broker.unfinished() > 0
+        self.broker.unfinished_count() > 0
     }
 
     fn request_stop_of_all(&self, mode: StopMode) {

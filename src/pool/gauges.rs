@@ -29,7 +29,7 @@ impl Pool {
         for (kind, workers) in inner.workers_by_kind() {
             kind.metrics.set(&inner.reading(&kind, &workers, closed, now));
         }
-        inner.metrics.set_queries(&inner.broker.counts());
+        inner.metrics.set_queries(&inner.broker.state_counts());
         inner.metrics.render()
     }
 }
@@ -58,7 +58,10 @@ impl Inner {
             reserved: 0,
             circuit: kind.circuit(),
             serving: !closed && !kind.is_removed() && self.kind_reason(kind, workers).is_none(),
-            oldest: self.broker.oldest(&kind.name).map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+            oldest: self
+                .broker
+                .oldest_waiting(&kind.name)
+                .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
         };
         for worker in workers.iter().map(|worker| worker.glance(now)) {
             reading.workers[worker.state.index()] += 1;

@@ -106,7 +106,7 @@ impl Inner {
         KindHealth {
             reason: self.kind_reason(kind, workers),
             workers: WorkerState::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
-            waiting: self.broker.waiting(&kind.name),
+            waiting: self.broker.waiting_count(&kind.name),
             last_failure: kind.trouble.lock().last_failure.clone(),
             kind: kind.config(),
         }

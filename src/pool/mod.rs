@@ -85,7 +85,7 @@ struct Inner {
     kinds: Kinds,
     data: Arc<WorkerData>,
     memory: Arc<MemoryBudget>,
-    broker: Arc<dyn Broker>,
+    broker: Broker,
     metrics: Arc<Metrics>,
     events: Arc<EventBus>,
     lifecycle: Machine<PoolLifecycle>,
@@ -123,7 +123,7 @@ impl Portrait {
 #[derive(Debug)]
 pub struct Parts {
     pub config: Config,
-    pub broker: Arc<dyn Broker>,
+    pub broker: Broker,
     pub metrics: Arc<Metrics>,
     /// Our own binary, which sets worker processes up.
     pub launcher: PathBuf,
@@ -150,8 +150,8 @@ impl Pool {
     }
 
     #[must_use]
-    pub fn broker(&self) -> &dyn Broker {
-        &*self.inner.broker
+    pub fn broker(&self) -> &Broker {
+        &self.inner.broker
     }
 
     /// Live workers in order of id, those of one kind if it is named.

@@ -194,7 +194,7 @@ impl Play {
     fn nudged(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let nudge = pin!(self.inner.nudge.notified()).poll(&mut context);
-        let arrival = pin!(self.inner.broker.arrival()).poll(&mut context);
+        let arrival = pin!(self.inner.broker.wait_for_arrival()).poll(&mut context);
         nudge.is_ready() || arrival != Poll::Pending
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    broker::{Ending, Tries},
+    broker::{AttemptCounts, Ending},
     config::{Recovery, RetryConfig},
     model::{DeathCertificate, Failure, FailureReason, Outcome, Retrying},
     worker::Conclusion,
@@ -21,7 +21,7 @@ pub(super) struct Rules<'a> {
 }
 
 /// Decides how an attempt ends by what its worker concluded. `None` if the query is another's to end.
-pub(super) fn decide(conclusion: Conclusion, tries: Tries, rules: Rules<'_>) -> Option<Ending> {
+pub(super) fn decide(conclusion: Conclusion, tries: AttemptCounts, rules: Rules<'_>) -> Option<Ending> {
     Some(match conclusion {
         Conclusion::Complete { result } => Ending::plain(Outcome::Complete { result }),
         Conclusion::Reported(failure) => reported(*failure, tries, rules),
@@ -56,7 +56,7 @@ fn dead(failure: Failure) -> Ending {
 }
 
 /// The worker lives and says what went wrong. Only it knows whether trying again may help.
-fn reported(mut failure: Failure, tries: Tries, rules: Rules<'_>) -> Ending {
+fn reported(mut failure: Failure, tries: AttemptCounts, rules: Rules<'_>) -> Ending {
     if !failure.retryable {
         return failed(failure);
     }
@@ -80,7 +80,7 @@ fn backoff(retry: &RetryConfig, failures: u32) -> Duration {
 }
 
 /// The worker died under the query. Nobody knows how much of it was carried out.
-fn died(certificate: &Arc<DeathCertificate>, tries: Tries, rules: Rules<'_>) -> Ending {
+fn died(certificate: &Arc<DeathCertificate>, tries: AttemptCounts, rules: Rules<'_>) -> Ending {
     if !certificate.cause.is_failure() {
         let failure = Failure::new(FailureReason::Shutdown, CUT_SHORT).with_certificate(certificate.clone());
         return failed(failure);
@@ -119,8 +119,8 @@ mod tests {
         Rules { recovery, retry: &RETRY, jitter: 0.0 }
     }
 
-    fn tries(died: u32, reported: u32) -> Tries {
-        Tries { attempt: died + reported + 1, died, reported }
+    fn tries(died: u32, reported: u32) -> AttemptCounts {
+        AttemptCounts { attempt: died + reported + 1, died, reported }
     }
 
     fn death(cause: DeathCause) -> Conclusion {

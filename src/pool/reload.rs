@@ -67,9 +67,9 @@ impl Inner {
         // Whoever holds a lane holds it by a rule that is no more.
         for worker in self.data.all_of_kind(kind.slot) {
             if !config.keyed || !worker.kind.keyed {
-                self.broker.let_go(&kind.name, worker.id, None);
+                self.broker.release_lanes(&kind.name, worker.id, None);
             } else if let Some(key) = worker.key()
-                && !self.broker.hold(&kind.name, &key_lane(key), worker.id)
+                && !self.broker.hold_lane(&kind.name, &key_lane(key), worker.id)
             {
                 worker.request_stop(DeathCause::Reloaded, StopMode::WhenDone);
             }

@@ -78,7 +78,7 @@ impl Inner {
     /// line for its size, then the order of the configuration.
     pub(super) fn least_loaded(&self, kinds: &[Arc<Kind>]) -> Arc<Kind> {
         let load = |kind: &&Arc<Kind>| {
-            let waiting = self.broker.waiting(&kind.name) * 1_000 / kind.config().max.get();
+            let waiting = self.broker.waiting_count(&kind.name) * 1_000 / kind.config().max.get();
             (kind.circuit_reason().is_some(), !self.data.has_ready(kind.slot), waiting)
         };
         Arc::clone(kinds.iter().min_by_key(load).expect("several were given"))

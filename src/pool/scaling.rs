@@ -112,7 +112,7 @@ impl Supervisor {
         let views: Vec<WorkerView> = workers
             .iter()
             .map(|worker| {
-                let wanted = demand.waiting > demand.open && inner.broker.waits_for(&kind.name, worker.id);
+                let wanted = demand.waiting > demand.open && inner.broker.has_query_for(&kind.name, worker.id);
                 WorkerView { wanted, replaces: self.replaces.get(&worker.id).copied(), ..worker_view(worker, now) }
             })
             .collect();
@@ -127,7 +127,7 @@ impl Supervisor {
             floor: if stopping || removed { 0 } else { scaling.floor(config.min) },
             shrink_to: scaling.shrink_to,
             removed,
-            unfinished: if removed { inner.broker.unfinished_of(&kind.name) } else { 0 },
+            unfinished: if removed { inner.broker.unfinished_count_of(&kind.name) } else { 0 },
             starts: match trouble.not_before {
                 Some(at) if at > now => Starts::PutOff,
                 _ if trouble.failed_starts > 0 => Starts::Troubled,

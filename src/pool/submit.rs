@@ -6,7 +6,7 @@ use thiserror::Error;
 use tracing::debug;
 
 use crate::{
-    broker::{NewQuery, Scope, SubmitError, Submitted},
+    broker::{ClaimScope, NewQuery, SubmitError, Submitted},
     metrics::Refusal,
     model::{QueryId, QuerySpec, RejectReason},
     state::PoolLifecycle,
@@ -152,7 +152,7 @@ impl Inner {
         if !kinds::has_affinity(&config) {
             return None;
         }
-        let holder = || self.broker.holder(&kind.name, lane).and_then(|holder| self.data.get(holder));
+        let holder = || self.broker.lane_holder(&kind.name, lane).and_then(|holder| self.data.get(holder));
         let known = kind.whereabouts.find(lane);
         known.or_else(|| if kinds::is_strict(&config) { holder() } else { None })
     }
@@ -224,7 +224,7 @@ impl Inner {
 
     /// Starts what waits on a worker that was reserved. If that is another query, which was faster, this one has to go.
     async fn start_now(&self, kind: &Kind, reservation: Reservation, id: &QueryId) -> Result<(), RequestError> {
-        let scope = if reservation.worker.key().is_some() { Scope::Held } else { Scope::Open };
+        let scope = if reservation.worker.key().is_some() { ClaimScope::Held } else { ClaimScope::Open };
         self.hand_over(kind, reservation, scope).await;
         let busy = RequestError::Busy { kind: kind.name.clone() };
         if self.broker.reject(id, RejectReason::Busy, &busy.to_string()).await { Err(busy) } else { Ok(()) }

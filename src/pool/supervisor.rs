@@ -116,7 +116,7 @@ impl Supervisor {
         tokio::select! {
             Some(ended) = self.drivers.join_next_with_id() => Event::Ended(ended),
             () = nudged(&self.inner, self.last_pass + GAP) => Event::Nudge,
-            () = self.inner.broker.arrival() => Event::Arrival,
+            () = self.inner.broker.wait_for_arrival() => Event::Arrival,
             _ = tick.tick() => Event::Tick,
             () = until(self.inner.next_start(), self.next_look) => Event::Nudge,
         }
@@ -153,7 +153,7 @@ impl Supervisor {
         for kind in self.inner.kinds.all() {
             let name = &kind.name;
             if let Some(reason) = self.inner.fails_fast(&kind)
-                && self.inner.broker.waiting(name) > 0
+                && self.inner.broker.waiting_count(name) > 0
             {
                 let message = format!("workers of kind {name} do not start; {reason}");
                 let rejected = self.inner.broker.reject_waiting(name, RejectReason::CircuitOpen, &message).await;
@@ -182,7 +182,7 @@ impl Supervisor {
         self.inner.data.remove(id);
         let kind = self.inner.kinds.get(worker.slot);
         kind.whereabouts.forget(&worker);
-        self.inner.broker.let_go(&kind.name, id, None);
+        self.inner.broker.release_lanes(&kind.name, id, None);
         worker.metrics.worker_ended(certificate.cause);
         if certificate.cause.is_failure() {
             kind.scaling.lock().lost_one();
@@ -218,7 +218,7 @@ impl Supervisor {
         let id = self.inner.next_worker_id();
         let lane = key.as_deref().map(key_lane);
         // From here on the key's queries wait for this worker.
-        if lane.as_ref().is_some_and(|lane| !self.inner.broker.hold(&kind.name, lane, id)) {
+        if lane.as_ref().is_some_and(|lane| !self.inner.broker.hold_lane(&kind.name, lane, id)) {
             return None;
         }
         let worker = Arc::new(PoolWorker::new(Birth {
@@ -271,11 +271,11 @@ impl Inner {
             if self.data.has_ready(kind.slot) {
                 self.dispatch(&kind).await;
             }
-            if !self.may_be_held(&kind, self.broker.open(&kind.name)) {
+            if !self.may_be_held(&kind, self.broker.open_count(&kind.name)) {
                 continue;
             }
             for worker in self.data.all_of_kind(kind.slot) {
-                if worker.state().can_take_query() && self.broker.waits_for(&kind.name, worker.id) {
+                if worker.state().can_take_query() && self.broker.has_query_for(&kind.name, worker.id) {
                     self.dispatch_to(&kind, &worker).await;
                 }
             }

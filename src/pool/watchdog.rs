@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        broker::MemoryBroker,
+        broker::Broker,
         config::{Config, Overrides, Source},
         http,
         metrics::Metrics,
@@ -69,7 +69,7 @@ mod tests {
         let source = Source::Text { name: "test".to_owned(), text, base_dir: "/".into() };
         let config = Config::load(source, [], &Overrides::default()).expect("a sound config");
         let metrics = Arc::new(Metrics::new());
-        let broker = Arc::new(MemoryBroker::new(server::limits(&config), metrics.query.clone()));
+        let broker = Broker::memory(server::limits(&config), metrics.query.clone());
         let (launcher, reloader) = (PathBuf::new(), None);
         let parts = Parts { config, broker, metrics, launcher, environment: |_| Vec::new(), reloader };
         Pool { inner: Arc::new(Inner::new(parts)) }

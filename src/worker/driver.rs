@@ -89,8 +89,8 @@ impl Driver {
                 None => conclude_by_end(running.letting_go.as_ref(), &certificate, stage),
             };
             let worker = self.worker.clone();
-            let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
-            let concluded = span.in_scope(|| self.host.conclude(&worker, running.lease, running.backlog, conclusion));
+            let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&running.lease, worker.id));
+            let concluded = self.host.conclude(&worker, running.lease, running.backlog, conclusion);
             concluded.instrument(span).await;
         }
         if let Some(private) = self.private.take() {
@@ -103,7 +103,7 @@ impl Driver {
 
     /// That of the attempt it is busy with, if any.
     pub(super) fn span(&self) -> Span {
-        let span = |running: &Running| running.attempt.span(try_of(&*running.lease, self.worker.id));
+        let span = |running: &Running| running.attempt.span(try_of(&running.lease, self.worker.id));
         self.running.as_ref().map_or_else(Span::none, span)
     }
 

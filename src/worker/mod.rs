@@ -27,11 +27,12 @@ mod wear;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
+
 use crate::{
     broker::{Lease, Output},
     model::{DeathCertificate, Failure, QueryId, StopStage},
     protocol::JsonText,
-    soon::Soon,
     state::WorkerState,
 };
 
@@ -43,22 +44,17 @@ pub use sandbox::{FileAccess, GUARD_ARGUMENT, LAUNCH_ARGUMENT, probe_files, run_
 pub use socket::SocketDir;
 pub use usage::Sample;
 
-/// What a worker needs from the pool it belongs to.
+/// The pool, as its workers see it.
+#[async_trait]
 pub trait Host: Send + Sync + fmt::Debug {
     /// The worker can take a query: it has just become ready, or its query is over.
-    fn ready<'a>(&'a self, worker: &'a Arc<PoolWorker>) -> Soon<'a, ()>;
+    async fn ready(&self, worker: &Arc<PoolWorker>);
 
     /// The worker told the id of the session that its query belongs to.
     fn session(&self, worker: &Arc<PoolWorker>, session_id: &str);
 
     /// The worker is done with a query, one way or another. The host decides how the query goes on.
-    fn conclude(
-        &self,
-        worker: &Arc<PoolWorker>,
-        lease: Box<dyn Lease>,
-        outputs: Vec<Output>,
-        conclusion: Conclusion,
-    ) -> Soon<'static, ()>;
+    async fn conclude(&self, worker: &Arc<PoolWorker>, lease: Lease, outputs: Vec<Output>, conclusion: Conclusion);
 }
 
 /// A change of a worker's state.

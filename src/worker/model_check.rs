@@ -22,13 +22,12 @@ use super::{
     end::End, outbox::Outbox, running::Verdict,
 };
 use crate::{
-    broker::{Broker, Claim, Claimant, Lease, MemoryBroker, MemoryLimits, NewQuery, Output, Scope},
+    broker::{Broker, Claim, ClaimScope, Claimant, Lease, MemoryLimits, NewQuery, Output},
     config::{Config, Overflow, Overrides, Source},
     metrics::{KindMetrics, Metrics},
     model::{DeathCause, DeathCertificate, QueryId, QuerySpec, WorkerId},
     model_check::sample,
     protocol::JsonText,
-    soon::Soon,
     state::{WorkerState, transition},
 };
 
@@ -82,7 +81,7 @@ impl Stage {
         }
     }
 
-    pub(crate) fn broker(&self) -> Arc<MemoryBroker> {
+    pub(crate) fn broker(&self) -> Broker {
         let limits = MemoryLimits {
             max_queries: 10,
             max_waiting_bytes: usize::MAX,
@@ -100,7 +99,7 @@ impl Stage {
             max_queries_per_owner: None,
             max_running_per_owner: None,
         };
-        Arc::new(MemoryBroker::new(limits, self.metrics.query.clone()))
+        Broker::memory(limits, self.metrics.query.clone())
     }
 
     /// A worker that is ready for its first query.
@@ -217,28 +216,28 @@ struct Bystander {
     left: AtomicBool,
 }
 
+#[async_trait]
 impl Host for Bystander {
     fn session(&self, _: &Arc<PoolWorker>, _: &str) {}
 
-    fn ready<'a>(&'a self, worker: &'a Arc<PoolWorker>) -> Soon<'a, ()> {
+    async fn ready(&self, worker: &Arc<PoolWorker>) {
         worker.if_available(|| assert!(!self.left.load(SeqCst), "a worker that was told to stop is offered again"));
-        Soon::now(())
     }
 
-    fn conclude(&self, _: &Arc<PoolWorker>, lease: Box<dyn Lease>, _: Vec<Output>, _: Conclusion) -> Soon<'static, ()> {
+    async fn conclude(&self, _: &Arc<PoolWorker>, lease: Lease, _: Vec<Output>, _: Conclusion) {
         self.concluded.fetch_add(1, SeqCst);
-        Soon::later(lease.release())
+        lease.release().await;
     }
 }
 
-fn claim(broker: &MemoryBroker) -> Claim {
+fn claim(broker: &Broker) -> Claim {
     block_on(broker.submit(query("q"))).unwrap();
     block_on(broker.claim(Claimant {
         kind: "k",
         worker: WorkerId(1),
-        scope: Scope::Open,
+        scope: ClaimScope::Open,
         takes_lane: false,
-        bell: None,
+        notify: None,
     }))
     .unwrap()
     .expect("the query waits")
@@ -356,7 +355,7 @@ fn crash_against_graceful_stop_and_a_query_on_its_way() {
         assert_first_cause(&worker, &certificate);
         // Either the driver had the query or whoever claimed it still has it: never both, never neither.
         assert_eq!(host.concluded.load(SeqCst), usize::from(started));
-        assert_eq!(broker.waiting("k"), 1, "the query was lost");
+        assert_eq!(broker.waiting_count("k"), 1, "the query was lost");
         assert_eq!(certificate.query.is_some(), started);
     });
 }

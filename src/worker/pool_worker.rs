@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::{
-    broker::{Claim, Order},
+    broker::{Claim, LeaseStatus},
     config::KindConfig,
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
@@ -200,7 +200,7 @@ impl PoolWorker {
         // The driver finds it when the worker answers, or the next time it looks at its clocks.
         let wanted = outbox.has_unsent() || dispatch.ends_within(LOOKS_EVERY);
         // A cancel since the claim has rung for a driver that knew of no query.
-        let wanted = wanted || claim.lease.order() != Order::Run;
+        let wanted = wanted || claim.lease.status() != LeaseStatus::Active;
         inner.handover = Some(dispatch.sent(claim.lease));
         drop(inner);
         if wanted {

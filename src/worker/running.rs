@@ -15,7 +15,7 @@ use super::{Conclusion, task::Task};
 
 #[derive(Debug)]
 pub(super) struct Running {
-    pub lease: Box<dyn Lease>,
+    pub lease: Lease,
     pub request_id: String,
     /// When the worker got it; `None` once it has sent a message.
     pub unanswered: Option<Instant>,
@@ -143,12 +143,12 @@ impl Running {
 }
 
 /// Who tries what, by a lease.
-pub(super) fn try_of(lease: &dyn Lease, worker: WorkerId) -> Try<'_> {
-    Try { query: lease.query(), spec: lease.spec(), worker, attempt: lease.tries().attempt }
+pub(super) fn try_of(lease: &Lease, worker: WorkerId) -> Try<'_> {
+    Try { query: lease.query(), spec: lease.spec(), worker, attempt: lease.attempts().attempt }
 }
 
 /// Gives the backlog to the log; waits for ever if there is none.
-pub(super) async fn append(lease: &mut dyn Lease, backlog: &mut Vec<Output>) -> Result<(), AppendError> {
+pub(super) async fn append(lease: &mut Lease, backlog: &mut Vec<Output>) -> Result<(), AppendError> {
     if backlog.is_empty() {
         return std::future::pending().await;
     }

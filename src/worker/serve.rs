@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Level, enabled, trace, warn};
 
 use crate::{
-    broker::{AppendError, Order},
+    broker::{AppendError, LeaseStatus},
     model::DeathCause,
     protocol::{PoolFrame, ProtocolError, WorkerFrame},
     state::WorkerState,
@@ -110,10 +110,10 @@ impl Driver {
     /// What is to be done with the running query. Its order may have come before the query itself.
     fn heed_order(&mut self) {
         self.pick_up();
-        match self.running.as_ref().map(|running| running.lease.order()) {
-            None | Some(Order::Run) => {}
-            Some(Order::Cancel { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
-            Some(Order::Lost) => self.drop_output(Why::Lost, ELSEWHERE),
+        match self.running.as_ref().map(|running| running.lease.status()) {
+            None | Some(LeaseStatus::Active) => {}
+            Some(LeaseStatus::CancelRequested { reason }) => self.let_go(Why::Cancel(reason.clone()), &reason),
+            Some(LeaseStatus::Lost) => self.drop_output(Why::Lost, ELSEWHERE),
         }
     }
 
@@ -143,7 +143,7 @@ impl Driver {
         }
         running.letting_go = Some(LettingGo { why, until: Instant::now() + grace });
         // Its answer stands behind the output that its readers are slow to take.
-        running.lease.hurry();
+        running.lease.disable_backpressure();
         let request_id = running.request_id.clone();
         let reason = (!reason.is_empty()).then_some(reason);
         self.send(&PoolFrame::Cancel { request_id: &request_id, reason });
@@ -279,8 +279,8 @@ impl Driver {
         let Some(verdict) = running.verdict else { return };
         let conclusion = Running::conclusion(running.letting_go, verdict);
         let worker = self.worker.clone();
-        let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&*running.lease, worker.id));
-        let concluded = span.in_scope(|| self.host.conclude(&worker, running.lease, running.backlog, conclusion));
+        let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&running.lease, worker.id));
+        let concluded = self.host.conclude(&worker, running.lease, running.backlog, conclusion);
         concluded.instrument(span).await;
         if self.worker.finish_task(Instant::now().into_std()) {
             self.host.ready(&worker).await;

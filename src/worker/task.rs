@@ -16,7 +16,7 @@ use super::{PoolWorker, running::try_of};
 /// A query on its way to the worker's driver.
 #[derive(Debug)]
 pub(super) struct Task {
-    pub lease: Box<dyn Lease>,
+    pub lease: Lease,
     pub request_id: String,
     pub begun: Instant,
     /// The limit that applies, for the message, and when it is reached.
@@ -38,11 +38,11 @@ impl Dispatch {
     /// `number` is the attempt's among all that this worker has had.
     pub(super) fn new(worker: &PoolWorker, claim: &Claim, number: u64, begun: Instant) -> Self {
         let spec = claim.lease.spec();
-        let attempt = claim.lease.tries().attempt;
+        let attempt = claim.lease.attempts().attempt;
         let request_id = format!("{}-{number}", worker.id);
         let limit = [spec.timeout().or(worker.kind.timeout), claim.deadline].into_iter().flatten().min();
         let timeout = limit.and_then(|limit| Some((limit, begun.checked_add(limit)?)));
-        let traced = Attempt::begin(claim.trace.as_ref(), try_of(&*claim.lease, worker.id));
+        let traced = Attempt::begin(claim.trace.as_ref(), try_of(&claim.lease, worker.id));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
@@ -65,7 +65,7 @@ impl Dispatch {
     }
 
     /// It is the worker's now.
-    pub(super) fn sent(self, lease: Box<dyn Lease>) -> Task {
+    pub(super) fn sent(self, lease: Lease) -> Task {
         let Self { request_id, begun, timeout, attempt, .. } = self;
         Task { lease, request_id, begun, timeout, attempt }
     }

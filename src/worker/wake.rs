@@ -77,7 +77,7 @@ impl Driver {
         let running = &mut self.running;
         let appended = async {
             match running {
-                Some(running) => append(&mut *running.lease, &mut running.backlog).await,
+                Some(running) => append(&mut running.lease, &mut running.backlog).await,
                 None => pending().await,
             }
         };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    broker::{CancelFound, Claimant, Ending, LeaseLost, Order, Output},
+    broker::{CancelOutcome, Claimant, Ending, LeaseLost, LeaseStatus, Output},
     model::{EventBody, FailureReason, Outcome, Retrying, StopStage},
     state::{self, QueryState},
     sync::Mutex,
@@ -94,25 +94,24 @@ impl Entry {
         }
         self.step(&mut record, QueryState::Processing);
         let story = record.story_mut();
-        story.tries.attempt += 1;
+        story.attempts.attempt += 1;
         story.worker = Some(claimant.worker);
         story.ticket = ticket;
         story.started_at.get_or_insert_with(SystemTime::now);
         let token = fastrand::u64(..);
-        story.holder = Some(Holder { token, bell: claimant.bell.cloned() });
-        let tries = story.tries;
+        story.holder = Some(Holder { token, notify: claimant.notify.cloned() });
+        let attempts = story.attempts;
         let trace = self.fixed.extras.as_ref().and_then(|extras| extras.trace.lock().as_deref().map(QueryTrace::link));
-        Some(Held { token, tries, trace })
+        Some(Held { token, attempts, trace })
     }
 
-    /// What the holder with this token is to do.
-    pub(super) fn order(&self, token: u64) -> Order {
+    pub(super) fn lease_status(&self, token: u64) -> LeaseStatus {
         let record = self.record.lock();
         if record.check(token).is_err() {
-            return Order::Lost;
+            return LeaseStatus::Lost;
         }
         let cancel = record.story().and_then(|story| story.cancel.as_ref());
-        cancel.map_or(Order::Run, |cancel| Order::Cancel { reason: cancel.reason.clone() })
+        cancel.map_or(LeaseStatus::Active, |cancel| LeaseStatus::CancelRequested { reason: cancel.reason.clone() })
     }
 
     /// Undoes a claim whose query no worker has seen. If it was cancelled in between, it ends here.
@@ -123,9 +122,9 @@ impl Entry {
         }
         let story = record.story_mut();
         story.holder = None;
-        story.tries.attempt -= 1;
+        story.attempts.attempt -= 1;
         story.worker = None;
-        if story.tries.attempt == 0 {
+        if story.attempts.attempt == 0 {
             story.started_at = None;
         }
         if let Some(reason) = story.cancel.as_ref().map(|cancel| cancel.reason.clone()) {
@@ -148,7 +147,7 @@ impl Entry {
                 self.push(&mut record, output, at);
                 continue;
             }
-            for output in output.apart() {
+            for output in output.split() {
                 if rest.is_empty() && !self.is_full(&record, &output) {
                     self.push(&mut record, output, at);
                 } else {
@@ -221,8 +220,8 @@ impl Entry {
     fn retry(&self, record: &mut Record, retrying: Retrying, at: SystemTime, now: Instant) -> Finished {
         let story = record.story_mut();
         match retrying.failure.reason {
-            FailureReason::Reported => story.tries.reported += 1,
-            _ => story.tries.died += 1,
+            FailureReason::Reported => story.attempts.reported += 1,
+            _ => story.attempts.died += 1,
         }
         self.fixed.tally.metrics.retried(retrying.failure.reason);
         story.failed(retrying.failure.clone());
@@ -246,38 +245,38 @@ impl Entry {
         due
     }
 
-    pub(super) fn cancel(&self, reason: &str) -> CancelFound {
+    pub(super) fn cancel(&self, reason: &str) -> CancelOutcome {
         self.cancel_locked(&mut self.record.lock(), reason)
     }
 
     /// Cancels the query if nobody has read it for as long as it may go unread.
-    pub(super) fn cancel_if_abandoned(&self, now: Instant, reason: &str) -> Option<CancelFound> {
+    pub(super) fn cancel_if_abandoned(&self, now: Instant, reason: &str) -> Option<CancelOutcome> {
         let patience = self.fixed.abandon_after?;
         let mut record = self.record.lock();
         let gone = record.story().is_some_and(|story| story.readers.gone_for(patience, now));
         gone.then(|| self.cancel_locked(&mut record, reason))
     }
 
-    fn cancel_locked(&self, record: &mut Record, reason: &str) -> CancelFound {
+    fn cancel_locked(&self, record: &mut Record, reason: &str) -> CancelOutcome {
         let state = record.state;
         if state.is_terminal() {
-            return CancelFound::Ended(state);
+            return CancelOutcome::Ended(state);
         }
         let story = record.story_mut();
         if story.cancel.is_some() {
-            return CancelFound::Cancelling(state);
+            return CancelOutcome::Cancelling(state);
         }
         let Some(holder) = &story.holder else {
             self.end_here(record, Outcome::Cancelled { reason: reason.into(), stage: StopStage::Queued });
-            return CancelFound::Queued;
+            return CancelOutcome::Queued;
         };
         let reason: Arc<str> = reason.into();
-        let bell = holder.bell.clone();
+        let notify = holder.notify.clone();
         story.cancel = Some(Box::new(Cancelling { reason, since: Instant::now() }));
-        if let Some(bell) = bell {
-            bell.notify_one();
+        if let Some(notify) = notify {
+            notify.notify_one();
         }
-        CancelFound::Running(state)
+        CancelOutcome::Running(state)
     }
 
     /// Ends the query with `outcome` if no worker has it.
@@ -309,7 +308,7 @@ impl Entry {
             Output::Message(content) => self.add(record, at, EventBody::Message { content }),
             Output::Messages(batch) => {
                 let story = record.story_mut();
-                let dropped = story.log.push_messages(story.tries.attempt, at, batch, self.fixed.tally.log);
+                let dropped = story.log.push_messages(story.attempts.attempt, at, batch, self.fixed.tally.log);
                 self.count_dropped(dropped);
             }
         }
@@ -317,7 +316,7 @@ impl Entry {
 
     fn add(&self, record: &mut Record, at: SystemTime, body: EventBody) {
         let story = record.story_mut();
-        let dropped = story.log.push(story.tries.attempt, at, body, self.fixed.tally.log);
+        let dropped = story.log.push(story.attempts.attempt, at, body, self.fixed.tally.log);
         self.count_dropped(dropped);
     }
 
@@ -346,7 +345,7 @@ impl Entry {
         let query_type = self.fixed.spec.query_type.as_deref();
         let took = now.saturating_duration_since(self.submitted);
         self.fixed.tally.metrics.ended(query_type, &outcome, took, cancelling);
-        story.log.push_last(story.tries.attempt, at, EventBody::Ended(outcome));
+        story.log.push_last(story.attempts.attempt, at, EventBody::Ended(outcome));
     }
 
     fn step(&self, record: &mut Record, to: QueryState) {

@@ -2,51 +2,51 @@
 
 use std::{pin::pin, sync::Arc, time::Instant as StdInstant};
 
-use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    broker::{AppendError, Ending, Lease, LeaseLost, Order, Output, Tries},
+    broker::{AppendError, AttemptCounts, Ending, LeaseLost, LeaseStatus, Output},
     config::Overflow,
     model::{Failure, FailureReason, Outcome, QueryId, QuerySpec},
-    soon::Soon,
     state::QueryState,
 };
 
 use super::{
+    MemoryBroker,
     entry::Entry,
-    record::{Finished, Held, Released, Room},
-    store::Store,
+    record::{Finished, Released, Room},
 };
 
 #[derive(Debug)]
-pub(super) struct MemoryLease {
-    store: Arc<Store>,
+/// See [`super::super::Lease`].
+pub struct MemoryLease {
+    broker: Arc<MemoryBroker>,
     entry: Arc<Entry>,
-    held: Held,
-    /// How long the worker is made to wait for its readers, once it is.
-    patience: Option<Instant>,
+    token: u64,
+    attempts: AttemptCounts,
+    /// End of the time that the worker waits for its readers, once it does.
+    stall_deadline: Option<Instant>,
     room: Room,
     /// The query was ended or given back.
     settled: bool,
 }
 
 impl MemoryLease {
-    pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, held: Held) -> Self {
-        Self { store, entry, held, patience: None, room: Room::Respect, settled: false }
+    pub(super) fn new(broker: Arc<MemoryBroker>, entry: Arc<Entry>, token: u64, attempts: AttemptCounts) -> Self {
+        Self { broker, entry, token, attempts, stall_deadline: None, room: Room::Respect, settled: false }
     }
 
     fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
         let now = StdInstant::now();
-        let finished = self.entry.finish(self.held.token, outputs, ending, now)?;
-        self.store.stopped_running(&self.entry);
+        let finished = self.entry.finish(self.token, outputs, ending, now)?;
+        self.broker.stopped_running(&self.entry);
         match finished {
             Finished::Over(state) => {
-                self.store.retire(self.entry.clone(), now);
+                self.broker.retire(self.entry.clone(), now);
                 Ok(state)
             }
             Finished::RetryAt(at) => {
-                self.store.retry_at(&self.entry, at);
+                self.broker.retry_at(&self.entry, at);
                 Ok(self.entry.state())
             }
         }
@@ -54,44 +54,41 @@ impl MemoryLease {
 
     /// Adds what there is room for. True if that was all.
     fn try_append(&mut self, outputs: &mut Vec<Output>) -> Result<bool, LeaseLost> {
-        let all = self.entry.append(self.held.token, outputs, self.room)?;
+        let all = self.entry.append(self.token, outputs, self.room)?;
         if all {
-            self.patience = None;
+            self.stall_deadline = None;
         }
         Ok(all)
     }
 
     /// The readers have had their time. Says whether the worker has to wait on.
     fn out_of_patience(&self, outputs: &mut Vec<Output>) -> Result<bool, AppendError> {
-        match self.store.limits.overflow {
+        match self.broker.limits.overflow {
             Overflow::Fail => return Err(AppendError::Overflow),
             Overflow::Stall if outputs.first().is_some_and(|next| self.entry.has_laggard(next)) => return Ok(true),
             Overflow::Stall | Overflow::Gap => {}
         }
-        self.entry.append(self.held.token, outputs, Room::Ignore)?;
+        self.entry.append(self.token, outputs, Room::Ignore)?;
         Ok(false)
     }
-}
 
-#[async_trait]
-impl Lease for MemoryLease {
-    fn query(&self) -> &QueryId {
+    pub(in crate::broker) fn query(&self) -> &QueryId {
         &self.entry.fixed.id
     }
 
-    fn spec(&self) -> &QuerySpec {
+    pub(in crate::broker) fn spec(&self) -> &QuerySpec {
         &self.entry.fixed.spec
     }
 
-    fn tries(&self) -> Tries {
-        self.held.tries
+    pub(in crate::broker) fn attempts(&self) -> AttemptCounts {
+        self.attempts
     }
 
-    fn append_now(&mut self, outputs: &mut Vec<Output>) {
+    pub(in crate::broker) fn append_now(&mut self, outputs: &mut Vec<Output>) {
         let _ = self.try_append(outputs);
     }
 
-    async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError> {
+    pub(in crate::broker) async fn append(&mut self, outputs: &mut Vec<Output>) -> Result<(), AppendError> {
         if self.try_append(outputs)? {
             return Ok(());
         }
@@ -103,9 +100,9 @@ impl Lease for MemoryLease {
             if self.try_append(outputs)? {
                 return Ok(());
             }
-            let deadline = *self.patience.get_or_insert_with(|| {
+            let deadline = *self.stall_deadline.get_or_insert_with(|| {
                 self.entry.fixed.tally.metrics.stalled();
-                Instant::now() + self.store.limits.max_stall
+                Instant::now() + self.broker.limits.max_stall
             });
             if Instant::now() >= deadline {
                 if !self.out_of_patience(outputs)? {
@@ -118,31 +115,33 @@ impl Lease for MemoryLease {
         }
     }
 
-    fn hurry(&mut self) {
+    pub(in crate::broker) fn disable_backpressure(&mut self) {
         self.room = Room::Ignore;
     }
 
-    fn finish(
-        mut self: Box<Self>,
+    #[expect(clippy::unused_async, reason = "another broker waits here")]
+    pub(in crate::broker) async fn finish(
+        mut self,
         outputs: Vec<Output>,
         ending: Ending,
-    ) -> Soon<'static, Result<QueryState, LeaseLost>> {
+    ) -> Result<QueryState, LeaseLost> {
         self.settled = true;
-        Soon::now(self.end(outputs, ending))
+        self.end(outputs, ending)
     }
 
-    async fn release(mut self: Box<Self>) {
+    #[expect(clippy::unused_async, reason = "another broker waits here")]
+    pub(in crate::broker) async fn release(mut self) {
         self.settled = true;
-        match self.entry.release(self.held.token) {
-            Released::Waiting => self.store.waits_again(&self.entry),
-            Released::Ended => self.store.retire(self.entry.clone(), StdInstant::now()),
+        match self.entry.release(self.token) {
+            Released::Waiting => self.broker.waits_again(&self.entry),
+            Released::Ended => self.broker.retire(self.entry.clone(), StdInstant::now()),
             Released::NotOurs => return,
         }
-        self.store.stopped_running(&self.entry);
+        self.broker.stopped_running(&self.entry);
     }
 
-    fn order(&self) -> Order {
-        self.entry.order(self.held.token)
+    pub(in crate::broker) fn status(&self) -> LeaseStatus {
+        self.entry.lease_status(self.token)
     }
 }
 

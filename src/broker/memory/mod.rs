@@ -1,6 +1,8 @@
 //! The broker that keeps everything in memory: fast, and gone with the process.
 
+mod admission;
 mod arrivals;
+mod claims;
 mod entry;
 mod index;
 mod lease;
@@ -13,18 +15,19 @@ mod queue;
 mod reader;
 mod readers;
 mod record;
-mod store;
+mod retention;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use std::{
+    collections::HashMap,
     sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
+use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -32,20 +35,23 @@ use crate::{
     config::Overflow,
     metrics::QueryMetrics,
     model::{QueryId, RejectReason, WorkerId},
-    soon::Soon,
     state::{QueryState, State},
     sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
 
 use super::{
-    Broker, CancelFound, Claim, Claimant, DeadLetter, DeadLetterError, DeadLetterPage, Demand, EventReader, NewQuery,
-    NoSuchDeadLetter, Page, QueryError, QueryFilter, QueryInfo, QueryPage, SubmitError, Submitted, Unavailable,
+    CancelOutcome, Claim, Claimant, DeadLetter, DeadLetterError, DeadLetterPage, Demand, EventReader, NewQuery,
+    NoSuchDeadLetter, NoSuchQuery, Page, QueryError, QueryFilter, QueryInfo, QueryPage, SubmitError, Submitted,
+    Unavailable,
 };
-use index::Keep;
+use entry::Entry;
+use index::{Index, Keep};
 use owners::{OwnerLimits, Owners};
-use reader::MemoryReader;
-use store::{STOPPED, Store};
-use tally::KindTally;
+use retention::{Deadlines, STOPPED};
+use tally::{KindTally, Waiting};
+
+pub use lease::MemoryLease;
+pub use reader::MemoryReader;
 
 /// The bounds of what is kept.
 #[derive(Debug, Clone, Copy)]
@@ -91,171 +97,192 @@ impl MemoryLimits {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct MemoryBroker(Arc<Store>);
+/// All queries of this process. Their locks are taken in this order: the index, a queue, a query, the owners.
+#[derive(Debug)]
+pub struct MemoryBroker {
+    limits: MemoryLimits,
+    index: Mutex<Index>,
+    kinds: RwLock<HashMap<Arc<str>, Arc<KindTally>, RandomState>>,
+    deadlines: Deadlines,
+    next_number: AtomicU64,
+    waiting: Arc<Waiting>,
+    owners: Arc<Owners>,
+    closed: AtomicBool,
+    arrival: Notify,
+    metrics: Arc<QueryMetrics>,
+}
 
+#[expect(clippy::unused_async, reason = "the methods that may wait in another broker are async in all of them")]
 impl MemoryBroker {
     #[must_use]
     pub fn new(limits: MemoryLimits, metrics: Arc<QueryMetrics>) -> Self {
-        Self(Arc::new(Store {
+        Self {
             index: Mutex::default(),
             kinds: RwLock::default(),
-            deadlines: Mutex::default(),
+            deadlines: Deadlines::default(),
             next_number: AtomicU64::new(1),
             waiting: Arc::default(),
             owners: Arc::new(Owners::new(limits.owners())),
             closed: AtomicBool::new(false),
             arrival: Notify::new(),
-            new_deadline: Notify::new(),
             metrics,
             limits,
-        }))
-    }
-
-    fn tally(&self, kind: &str) -> Option<Arc<KindTally>> {
-        self.0.kinds.read().get(kind).cloned()
-    }
-}
-
-#[async_trait]
-impl Broker for MemoryBroker {
-    fn submit(&self, query: NewQuery) -> Soon<'_, Result<Submitted, SubmitError>> {
-        Soon::now(self.0.submit(query, None, Instant::now()))
-    }
-
-    fn claim<'a>(&'a self, claimant: Claimant<'a>) -> Soon<'a, Result<Option<Claim>, Unavailable>> {
-        Soon::now(Ok(self.0.claim(claimant, Instant::now())))
-    }
-
-    async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelFound, QueryError> {
-        Ok(self.0.cancel(self.0.find(id)?, reason))
-    }
-
-    fn read<'a>(&'a self, id: &'a QueryId, from: u64) -> Soon<'a, Result<EventReader, QueryError>> {
-        let reader = |entry| Box::pin(MemoryReader::new(self.0.clone(), entry, from)) as EventReader;
-        Soon::now(self.0.find(id).map(reader).map_err(Into::into))
-    }
-
-    async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError> {
-        Ok(self.0.find(id)?.info())
-    }
-
-    async fn list(&self, filter: &QueryFilter, page: Page) -> Result<QueryPage, Unavailable> {
-        Ok(self.0.index.lock().list(filter, page))
-    }
-
-    async fn dead_letters(&self, kind: Option<&str>, page: Page) -> Result<DeadLetterPage, Unavailable> {
-        Ok(self.0.index.lock().dead_letters(kind, page))
-    }
-
-    async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, DeadLetterError> {
-        let entry = self.0.index.lock().dead_letter(id);
-        entry.and_then(|entry| entry.dead_letter()).ok_or_else(|| NoSuchDeadLetter(id.clone()).into())
-    }
-
-    async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), DeadLetterError> {
-        let entry = self.0.index.lock().dead_letter(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
-        let spec = entry.fixed.spec.clone();
-        let lane = entry.fixed.lane.clone();
-        let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane, trace: None };
-        self.0.submit(again, Some(id.clone()), Instant::now())?;
-        entry.requeued_as(new_id);
-        self.0.index.lock().revived(Instant::now(), &entry);
-        Ok(())
-    }
-
-    async fn purge(&self, id: &QueryId) -> Result<(), DeadLetterError> {
-        let purged = self.0.index.lock().purge(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
-        Store::dismiss(&[purged]);
-        Ok(())
-    }
-
-    fn hold(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool {
-        let tally = self.0.kind(&kind.into());
-        let held = tally.queue.hold(lane, worker);
-        self.0.pass_on_news(&tally);
-        held
-    }
-
-    fn let_go(&self, kind: &str, worker: WorkerId, lane: Option<&str>) {
-        if self.tally(kind).is_some_and(|tally| tally.queue.let_go(worker, lane)) {
-            self.0.arrival.notify_one();
         }
     }
 
-    fn holder(&self, kind: &str, lane: &str) -> Option<WorkerId> {
+    fn tally(&self, kind: &str) -> Option<Arc<KindTally>> {
+        self.kinds.read().get(kind).cloned()
+    }
+
+    fn tally_or_create(&self, kind: &Arc<str>) -> Arc<KindTally> {
+        if let Some(tally) = self.tally(kind) {
+            return tally;
+        }
+        let (waiting, owners) = (self.waiting.clone(), self.owners.clone());
+        let new = || Arc::new(KindTally::new(&self.limits, waiting, owners, self.metrics.kind(kind)));
+        self.kinds.write().entry(kind.clone()).or_insert_with(new).clone()
+    }
+
+    fn find(&self, id: &QueryId) -> Result<Arc<Entry>, NoSuchQuery> {
+        self.index.lock().get(id).ok_or_else(|| NoSuchQuery(id.clone()))
+    }
+
+    pub(super) async fn submit(&self, query: NewQuery) -> Result<Submitted, SubmitError> {
+        self.accept(query, None, Instant::now())
+    }
+
+    pub(super) async fn claim(self: &Arc<Self>, claimant: Claimant<'_>) -> Result<Option<Claim>, Unavailable> {
+        Ok(self.claim_at(claimant, Instant::now()))
+    }
+
+    pub(super) async fn cancel(&self, id: &QueryId, reason: &str) -> Result<CancelOutcome, QueryError> {
+        Ok(self.cancel_entry(self.find(id)?, reason))
+    }
+
+    pub(super) async fn read(self: &Arc<Self>, id: &QueryId, from: u64) -> Result<EventReader, QueryError> {
+        Ok(EventReader::Memory(MemoryReader::new(self.clone(), self.find(id)?, from)))
+    }
+
+    pub(super) async fn get(&self, id: &QueryId) -> Result<QueryInfo, QueryError> {
+        Ok(self.find(id)?.info())
+    }
+
+    pub(super) async fn list(&self, filter: &QueryFilter, page: Page) -> Result<QueryPage, Unavailable> {
+        Ok(self.index.lock().list(filter, page))
+    }
+
+    pub(super) async fn dead_letters(&self, kind: Option<&str>, page: Page) -> Result<DeadLetterPage, Unavailable> {
+        Ok(self.index.lock().dead_letters(kind, page))
+    }
+
+    pub(super) async fn dead_letter(&self, id: &QueryId) -> Result<DeadLetter, DeadLetterError> {
+        let entry = self.index.lock().dead_letter(id);
+        entry.and_then(|entry| entry.dead_letter()).ok_or_else(|| NoSuchDeadLetter(id.clone()).into())
+    }
+
+    pub(super) async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), DeadLetterError> {
+        let entry = self.index.lock().dead_letter(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
+        let spec = entry.fixed.spec.clone();
+        let lane = entry.fixed.lane.clone();
+        let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane, trace: None };
+        self.accept(again, Some(id.clone()), Instant::now())?;
+        entry.requeued_as(new_id);
+        self.index.lock().revived(Instant::now(), &entry);
+        Ok(())
+    }
+
+    pub(super) async fn purge(&self, id: &QueryId) -> Result<(), DeadLetterError> {
+        let purged = self.index.lock().purge(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
+        Self::dismiss(&[purged]);
+        Ok(())
+    }
+
+    pub(super) fn hold_lane(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool {
+        let tally = self.tally_or_create(&kind.into());
+        let held = tally.queue.hold(lane, worker);
+        self.pass_on_news(&tally);
+        held
+    }
+
+    pub(super) fn release_lanes(&self, kind: &str, worker: WorkerId, lane: Option<&str>) {
+        if self.tally(kind).is_some_and(|tally| tally.queue.let_go(worker, lane)) {
+            self.arrival.notify_one();
+        }
+    }
+
+    pub(super) fn lane_holder(&self, kind: &str, lane: &str) -> Option<WorkerId> {
         self.tally(kind)?.queue.holder(lane)
     }
 
-    fn open(&self, kind: &str) -> usize {
-        self.0.kinds.read().get(kind).map_or(0, |tally| tally.queue.open())
+    pub(super) fn open_count(&self, kind: &str) -> usize {
+        self.kinds.read().get(kind).map_or(0, |tally| tally.queue.open_count())
     }
 
-    fn waits_for(&self, kind: &str, worker: WorkerId) -> bool {
+    pub(super) fn has_query_for(&self, kind: &str, worker: WorkerId) -> bool {
         self.tally(kind).is_some_and(|tally| tally.queue.waits_for(worker))
     }
 
-    fn demand(&self, kind: &str, lanes: usize) -> Demand {
+    pub(super) fn demand(&self, kind: &str, lanes: usize) -> Demand {
         let Some(tally) = self.tally(kind) else { return Demand::default() };
         Demand { waiting: tally.waiting(), ..tally.queue.demand(lanes) }
     }
 
-    async fn reject(&self, id: &QueryId, reason: RejectReason, message: &str) -> bool {
-        self.0.find(id).is_ok_and(|entry| self.0.reject(&entry, reason, message))
+    pub(super) async fn reject(&self, id: &QueryId, reason: RejectReason, message: &str) -> bool {
+        self.find(id).is_ok_and(|entry| self.reject_entry(&entry, reason, message))
     }
 
-    async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize {
+    pub(super) async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize {
         let Some(tally) = self.tally(kind) else { return 0 };
         let waiting = tally.queue.drain();
-        waiting.iter().filter(|entry| self.0.reject(entry, reason, message)).count()
+        waiting.iter().filter(|entry| self.reject_entry(entry, reason, message)).count()
     }
 
-    fn unfinished(&self) -> usize {
-        self.0.kinds.read().values().map(|tally| tally.unfinished()).sum()
+    pub(super) fn unfinished_count(&self) -> usize {
+        self.kinds.read().values().map(|tally| tally.unfinished()).sum()
     }
 
-    fn unfinished_of(&self, kind: &str) -> usize {
+    pub(super) fn unfinished_count_of(&self, kind: &str) -> usize {
         self.tally(kind).map_or(0, |tally| tally.unfinished())
     }
 
-    fn waiting(&self, kind: &str) -> usize {
-        self.0.kinds.read().get(kind).map_or(0, |tally| tally.waiting())
+    pub(super) fn waiting_count(&self, kind: &str) -> usize {
+        self.kinds.read().get(kind).map_or(0, |tally| tally.waiting())
     }
 
-    fn oldest(&self, kind: &str) -> Option<Instant> {
+    pub(super) fn oldest_waiting(&self, kind: &str) -> Option<Instant> {
         self.tally(kind)?.queue.oldest()
     }
 
-    fn counts(&self) -> Vec<(Arc<str>, QueryState, usize)> {
-        let kinds = self.0.kinds.read();
+    pub(super) fn state_counts(&self) -> Vec<(Arc<str>, QueryState, usize)> {
+        let kinds = self.kinds.read();
         let count = |(kind, tally): (&Arc<str>, &Arc<KindTally>)| {
             QueryState::ALL.iter().map(|state| (kind.clone(), *state, tally.count(*state))).collect::<Vec<_>>()
         };
         kinds.iter().flat_map(count).collect()
     }
 
-    async fn arrival(&self) {
-        self.0.arrival.notified().await;
+    pub(super) async fn wait_for_arrival(&self) {
+        self.arrival.notified().await;
     }
 
-    async fn run(&self, stop: CancellationToken) {
+    pub(super) async fn run(&self, stop: CancellationToken) {
         loop {
-            let next = self.0.chores(Instant::now());
+            let next = self.expire(Instant::now());
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep_until(next.into()) => {}
-                () = self.0.new_deadline.notified() => {}
+                () = self.deadlines.wait_for_new() => {}
             }
         }
     }
 
-    async fn close(&self) -> usize {
-        self.0.closed.store(true, SeqCst);
-        let kinds: Vec<_> = self.0.kinds.read().values().cloned().collect();
+    pub(super) async fn close(&self) -> usize {
+        self.closed.store(true, SeqCst);
+        let kinds: Vec<_> = self.kinds.read().values().cloned().collect();
         let waiting = kinds.iter().flat_map(|tally| tally.queue.drain());
-        let rejected = waiting.filter(|entry| self.0.reject(entry, RejectReason::Shutdown, STOPPED)).count();
+        let rejected = waiting.filter(|entry| self.reject_entry(entry, RejectReason::Shutdown, STOPPED)).count();
         // Those that wait out a backoff are in no queue.
-        let backing_off = self.0.index.lock().unfinished();
-        rejected + backing_off.iter().filter(|entry| self.0.reject(entry, RejectReason::Shutdown, STOPPED)).count()
+        let backing_off = self.index.lock().unfinished();
+        rejected + backing_off.iter().filter(|entry| self.reject_entry(entry, RejectReason::Shutdown, STOPPED)).count()
     }
 }

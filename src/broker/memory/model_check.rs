@@ -7,7 +7,7 @@ use shuttle::{future::block_on, thread};
 
 use super::*;
 use crate::{
-    broker::{Ending, Lease, LeaseLost, Scope, next_events},
+    broker::{ClaimScope, Ending, Lease, LeaseLost, next_events},
     metrics::Metrics,
     model::{EventBody, Outcome, QuerySpec, StopStage, WorkerId},
     model_check::{exhaust, sample},
@@ -58,38 +58,38 @@ fn query(id: &str) -> NewQuery {
     }
 }
 
-fn submit(broker: &MemoryBroker, id: &str) {
-    broker.0.submit(query(id), None, Instant::now()).unwrap();
+fn submit(broker: &Arc<MemoryBroker>, id: &str) {
+    broker.accept(query(id), None, Instant::now()).unwrap();
 }
 
 /// A broker with one query that waits.
-fn broker(metrics: &Arc<QueryMetrics>) -> MemoryBroker {
-    let broker = MemoryBroker::new(LIMITS, metrics.clone());
+fn broker(metrics: &Arc<QueryMetrics>) -> Arc<MemoryBroker> {
+    let broker = Arc::new(MemoryBroker::new(LIMITS, metrics.clone()));
     submit(&broker, "q");
     broker
 }
 
-fn claim(broker: &MemoryBroker, worker: u64) -> Option<Box<dyn Lease>> {
+fn claim(broker: &Arc<MemoryBroker>, worker: u64) -> Option<Lease> {
     claim_with(broker, worker, None)
 }
 
-fn claim_with(broker: &MemoryBroker, worker: u64, bell: Option<&Arc<Notify>>) -> Option<Box<dyn Lease>> {
-    let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Open, takes_lane: false, bell };
-    broker.0.claim(claimant, Instant::now()).map(|claim| claim.lease)
+fn claim_with(broker: &Arc<MemoryBroker>, worker: u64, notify: Option<&Arc<Notify>>) -> Option<Lease> {
+    let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope: ClaimScope::Open, takes_lane: false, notify };
+    broker.claim_at(claimant, Instant::now()).map(|claim| claim.lease)
 }
 
-fn complete(lease: Box<dyn Lease>) -> Result<QueryState, LeaseLost> {
+fn complete(lease: Lease) -> Result<QueryState, LeaseLost> {
     let result = JsonText::parse("1".to_owned()).unwrap();
     block_on(lease.finish(Vec::new(), Ending::plain(Outcome::Complete { result })))
 }
 
-fn cancel(broker: &MemoryBroker) -> CancelFound {
+fn cancel(broker: &Arc<MemoryBroker>) -> CancelOutcome {
     block_on(broker.cancel(&id(), "enough")).unwrap()
 }
 
 /// How the query ended. It must have exactly one end, be counted once, and wait in no line.
 #[track_caller]
-fn end_of(broker: &MemoryBroker) -> Outcome {
+fn end_of(broker: &Arc<MemoryBroker>) -> Outcome {
     let mut reader = block_on(broker.read(&id(), 0)).unwrap();
     let mut events = block_on(next_events(&mut reader)).unwrap();
     let ends = events.iter().filter(|event| matches!(event.body, EventBody::Ended(_))).count();
@@ -98,21 +98,21 @@ fn end_of(broker: &MemoryBroker) -> Outcome {
         panic!("something came after the end");
     };
     assert_eq!(block_on(broker.get(&id())).unwrap().state, outcome.state());
-    let counted: Vec<_> = broker.counts().into_iter().filter(|(_, _, count)| *count > 0).collect();
+    let counted: Vec<_> = broker.state_counts().into_iter().filter(|(_, _, count)| *count > 0).collect();
     assert_eq!(counted, [("k".into(), outcome.state(), 1)]);
-    assert_eq!((broker.unfinished(), broker.0.waiting.queries.load(SeqCst), broker.open("k")), (0, 0, 0));
-    assert_eq!(broker.0.waiting.bytes.load(SeqCst), 0);
+    assert_eq!((broker.unfinished_count(), broker.waiting.queries.load(SeqCst), broker.open_count("k")), (0, 0, 0));
+    assert_eq!(broker.waiting.bytes.load(SeqCst), 0);
     assert!(claim(broker, 9).is_none(), "an ended query was claimed");
     outcome
 }
 
 /// What a cancel was told must be what then happened.
 #[track_caller]
-fn assert_truthful(found: CancelFound, end: &Outcome) {
+fn assert_truthful(found: CancelOutcome, end: &Outcome) {
     match found {
-        CancelFound::Ended(state) => assert_eq!(state, end.state()),
-        CancelFound::Queued => assert!(matches!(end, Outcome::Cancelled { stage: StopStage::Queued, .. }), "{end:?}"),
-        CancelFound::Running(_) | CancelFound::Cancelling(_) => assert_eq!(end.state(), QueryState::Cancelled),
+        CancelOutcome::Ended(state) => assert_eq!(state, end.state()),
+        CancelOutcome::Queued => assert!(matches!(end, Outcome::Cancelled { stage: StopStage::Queued, .. }), "{end:?}"),
+        CancelOutcome::Running(_) | CancelOutcome::Cancelling(_) => assert_eq!(end.state(), QueryState::Cancelled),
     }
 }
 
@@ -125,8 +125,8 @@ fn complete_against_cancel_in_every_order() {
     let metrics = metrics();
     exhaust(move || {
         let broker = broker(&metrics);
-        let bell = Arc::default();
-        let lease = claim_with(&broker, 1, Some(&bell)).unwrap();
+        let notify = Arc::default();
+        let lease = claim_with(&broker, 1, Some(&notify)).unwrap();
         let finishing = thread::spawn(move || complete(lease));
         let found = cancel(&broker);
         let finished = finishing.join().unwrap();
@@ -134,9 +134,9 @@ fn complete_against_cancel_in_every_order() {
         let end = end_of(&broker);
         assert_truthful(found, &end);
         assert_eq!(finished, Ok(end.state()));
-        let accepted = matches!(found, CancelFound::Running(_));
+        let accepted = matches!(found, CancelOutcome::Running(_));
         assert_eq!(accepted, end.state() == QueryState::Cancelled);
-        assert_eq!(accepted, bell.notified().now_or_never().is_some(), "the holder is called if it is to stop");
+        assert_eq!(accepted, notify.notified().now_or_never().is_some(), "the holder is called if it is to stop");
     });
 }
 
@@ -161,7 +161,7 @@ fn complete_against_two_cancels() {
             assert_truthful(*found, &end);
         }
         assert_eq!(finished, Ok(end.state()));
-        let accepted = found.iter().filter(|found| matches!(found, CancelFound::Running(_))).count();
+        let accepted = found.iter().filter(|found| matches!(found, CancelOutcome::Running(_))).count();
         assert_eq!(accepted, usize::from(end.state() == QueryState::Cancelled), "{found:?}");
     });
 }
@@ -179,7 +179,7 @@ fn a_dropped_lease_against_cancel() {
         let end = end_of(&broker);
         assert_truthful(found, &end);
         let wanted = match found {
-            CancelFound::Running(_) => QueryState::Cancelled,
+            CancelOutcome::Running(_) => QueryState::Cancelled,
             _ => QueryState::Error,
         };
         assert_eq!(end.state(), wanted);
@@ -213,7 +213,7 @@ fn a_claim_that_is_given_back_against_cancel_and_another_claim() {
 fn a_submit_against_its_own_cancel_and_a_claim() {
     let metrics = metrics();
     sample(move || {
-        let broker = MemoryBroker::new(LIMITS, metrics.clone());
+        let broker = Arc::new(MemoryBroker::new(LIMITS, metrics.clone()));
         let submitting = broker.clone();
         let submitted = thread::spawn(move || submit(&submitting, "q"));
         let claiming = broker.clone();
@@ -226,7 +226,7 @@ fn a_submit_against_its_own_cancel_and_a_claim() {
             (Ok(found), _) => assert_truthful(found, &end_of(&broker)),
             (Err(_), Some(finished)) => assert_eq!(finished, Ok(end_of(&broker).state())),
             (Err(_), None) => {
-                assert_eq!(broker.open("k"), 1, "neither of them came in time");
+                assert_eq!(broker.open_count("k"), 1, "neither of them came in time");
                 complete(claim(&broker, 2).expect("it waits")).unwrap();
                 end_of(&broker);
             }
@@ -240,7 +240,7 @@ fn the_end_of_an_owners_query_against_a_claim_of_its_next() {
     let metrics = metrics();
     sample(move || {
         let limits = MemoryLimits { max_running_per_owner: Some(1), ..LIMITS };
-        let broker = MemoryBroker::new(limits, metrics.clone());
+        let broker = Arc::new(MemoryBroker::new(limits, metrics.clone()));
         submit(&broker, "q");
         submit(&broker, "next");
         let first = claim(&broker, 1).unwrap();
@@ -251,6 +251,6 @@ fn the_end_of_an_owners_query_against_a_claim_of_its_next() {
         let next = claimed.join().unwrap();
         let next = next.or_else(|| claim(&broker, 3)).expect("it stands aside for ever");
         complete(next).unwrap();
-        assert_eq!((broker.open("k"), broker.unfinished(), broker.0.owners.len()), (0, 0, 0));
+        assert_eq!((broker.open_count("k"), broker.unfinished_count(), broker.owners.len()), (0, 0, 0));
     });
 }

@@ -11,11 +11,11 @@ use tokio_stream::Stream;
 
 use crate::broker::{EventSlice, Unavailable};
 
-use super::{entry::Entry, store::Store};
+use super::{MemoryBroker, entry::Entry};
 
 #[derive(Debug)]
-pub(super) struct MemoryReader {
-    store: Arc<Store>,
+pub struct MemoryReader {
+    broker: Arc<MemoryBroker>,
     entry: Arc<Entry>,
     number: u64,
     next: u64,
@@ -24,16 +24,16 @@ pub(super) struct MemoryReader {
 }
 
 impl MemoryReader {
-    pub(super) fn new(store: Arc<Store>, entry: Arc<Entry>, from: u64) -> Self {
+    pub(super) fn new(broker: Arc<MemoryBroker>, entry: Arc<Entry>, from: u64) -> Self {
         let number = entry.attach_reader(from);
-        Self { store, entry, number, next: from, told_end: false }
+        Self { broker, entry, number, next: from, told_end: false }
     }
 }
 
 impl Drop for MemoryReader {
     fn drop(&mut self) {
         if let Some(at) = self.entry.detach_reader(self.number, Instant::now()) {
-            self.store.look_again(&self.entry, at);
+            self.broker.deadlines.add(&self.entry, at);
         }
     }
 }

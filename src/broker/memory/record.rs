@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    broker::{FailedAttempt, LeaseLost, Tries},
+    broker::{AttemptCounts, FailedAttempt, LeaseLost},
     model::{Failure, QueryId, QuerySpec, WorkerId},
     state::QueryState,
     sync::Mutex,
@@ -58,7 +58,7 @@ pub(super) struct Record {
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub log: Log,
-    pub tries: Tries,
+    pub attempts: AttemptCounts,
     pub failures: Vec<FailedAttempt>,
     pub holder: Option<Holder>,
     /// Where it stood in line when it was claimed last.
@@ -79,7 +79,7 @@ pub(super) struct Story {
 #[derive(Debug)]
 pub(super) struct Holder {
     pub token: u64,
-    pub bell: Option<Arc<Notify>>,
+    pub notify: Option<Arc<Notify>>,
 }
 
 /// A cancel that was accepted while a worker had the query.
@@ -93,7 +93,7 @@ pub(super) struct Cancelling {
 #[derive(Debug)]
 pub(super) struct Held {
     pub token: u64,
-    pub tries: Tries,
+    pub attempts: AttemptCounts,
     pub trace: Option<Link>,
 }
 
@@ -140,7 +140,7 @@ impl Record {
     }
 
     pub(super) fn attempt(&self) -> u32 {
-        self.story().map_or(0, |story| story.tries.attempt)
+        self.story().map_or(0, |story| story.attempts.attempt)
     }
 
     pub(super) fn is_dead_letter(&self) -> bool {
@@ -167,6 +167,6 @@ impl Record {
 
 impl Story {
     pub(super) fn failed(&mut self, failure: Failure) {
-        self.failures.push(FailedAttempt { attempt: self.tries.attempt, at: SystemTime::now(), failure });
+        self.failures.push(FailedAttempt { attempt: self.attempts.attempt, at: SystemTime::now(), failure });
     }
 }

@@ -19,7 +19,7 @@ use super::{
     *,
 };
 use crate::{
-    broker::{AppendError, Ending, LeaseLost, NoSuchQuery, Order, Output, Scope, next_events},
+    broker::{AppendError, ClaimScope, Ending, LeaseLost, LeaseStatus, NoSuchQuery, Output, next_events},
     metrics::Metrics,
     model::{Event, EventBody, Failure, FailureReason, Outcome, QuerySpec, Retrying, StopStage, WorkerId},
     protocol::JsonText,
@@ -43,11 +43,11 @@ const LIMITS: MemoryLimits = MemoryLimits {
     max_running_per_owner: None,
 };
 
-fn broker_with(limits: MemoryLimits) -> MemoryBroker {
-    MemoryBroker::new(limits, Metrics::new().query.clone())
+fn broker_with(limits: MemoryLimits) -> Arc<MemoryBroker> {
+    Arc::new(MemoryBroker::new(limits, Metrics::new().query.clone()))
 }
 
-fn broker() -> MemoryBroker {
+fn broker() -> Arc<MemoryBroker> {
     broker_with(LIMITS)
 }
 
@@ -81,13 +81,13 @@ fn id(text: &str) -> QueryId {
 }
 
 const CLAIMANT: Claimant<'_> =
-    Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
+    Claimant { kind: "k", worker: WorkerId(1), scope: ClaimScope::Open, takes_lane: false, notify: None };
 
-async fn claim(broker: &MemoryBroker) -> Option<Claim> {
+async fn claim(broker: &Arc<MemoryBroker>) -> Option<Claim> {
     broker.claim(CLAIMANT).await.unwrap()
 }
 
-async fn claimed_id(broker: &MemoryBroker) -> Option<String> {
+async fn claimed_id(broker: &Arc<MemoryBroker>) -> Option<String> {
     let claim = claim(broker).await?;
     let id = claim.lease.query().to_string();
     claim.lease.finish(Vec::new(), Ending::plain(complete())).await.unwrap();
@@ -102,7 +102,7 @@ fn message(n: usize) -> Output {
     Output::Message(json(&n.to_string()))
 }
 
-async fn read_all(broker: &MemoryBroker, query: &str, from: u64) -> Vec<Event> {
+async fn read_all(broker: &Arc<MemoryBroker>, query: &str, from: u64) -> Vec<Event> {
     let mut reader = broker.read(&id(query), from).await.unwrap();
     let mut events = Vec::new();
     loop {
@@ -115,7 +115,7 @@ async fn read_all(broker: &MemoryBroker, query: &str, from: u64) -> Vec<Event> {
 }
 
 /// How a query ended; there must be exactly one final event, and it must be the last.
-async fn ending(broker: &MemoryBroker, query: &str) -> Outcome {
+async fn ending(broker: &Arc<MemoryBroker>, query: &str) -> Outcome {
     let events = read_all(broker, query, 0).await;
     let ends: Vec<_> = events
         .iter()
@@ -149,10 +149,10 @@ async fn a_released_query_keeps_its_place_and_its_attempts() {
     broker.submit(query("second", 0)).await.unwrap();
     let taken = claim(&broker).await.unwrap();
     taken.lease.release().await;
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("a release is announced");
-    assert_eq!(broker.waiting("k"), 2);
+    timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("a release is announced");
+    assert_eq!(broker.waiting_count("k"), 2);
     let again = claim(&broker).await.unwrap();
-    assert_eq!((again.lease.query().as_str(), again.lease.tries().attempt), ("first", 1));
+    assert_eq!((again.lease.query().as_str(), again.lease.attempts().attempt), ("first", 1));
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn the_same_submit_twice_is_one_query_and_another_body_is_refused() {
     let second = broker.submit(query("a", 0)).await.unwrap();
     assert_eq!(second, Submitted { state: QueryState::Complete, existed: true });
     assert_eq!(broker.submit(query("a", 1)).await, Err(SubmitError::Conflict { id: id("a") }));
-    assert_eq!(broker.waiting("k"), 0);
+    assert_eq!(broker.waiting_count("k"), 0);
 }
 
 #[tokio::test]
@@ -207,30 +207,30 @@ async fn readers_see_everything_once_from_where_they_ask() {
 #[tokio::test]
 async fn a_cancel_rings_for_whoever_has_the_query() {
     let broker = broker();
-    let bell = Arc::default();
+    let notify = Arc::default();
     broker.submit(query("a", 0)).await.unwrap();
-    let claim = broker.claim(Claimant { bell: Some(&bell), ..CLAIMANT }).await.unwrap().unwrap();
-    assert!(timeout(Duration::from_millis(20), bell.notified()).await.is_err(), "nothing is to be heard yet");
+    let claim = broker.claim(Claimant { notify: Some(&notify), ..CLAIMANT }).await.unwrap().unwrap();
+    assert!(timeout(Duration::from_millis(20), notify.notified()).await.is_err(), "nothing is to be heard yet");
     broker.cancel(&id("a"), "enough").await.unwrap();
-    timeout(Duration::from_secs(10), bell.notified()).await.expect("the bell rings");
-    assert_eq!(claim.lease.order(), Order::Cancel { reason: "enough".into() });
+    timeout(Duration::from_secs(10), notify.notified()).await.expect("the claimant is notified");
+    assert_eq!(claim.lease.status(), LeaseStatus::CancelRequested { reason: "enough".into() });
 }
 
 #[tokio::test]
 async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
     let broker = broker();
     broker.submit(query("waits", 1)).await.unwrap();
-    assert_eq!(broker.cancel(&id("waits"), "why").await, Ok(CancelFound::Queued));
-    assert_eq!(broker.cancel(&id("waits"), "").await, Ok(CancelFound::Ended(QueryState::Cancelled)));
+    assert_eq!(broker.cancel(&id("waits"), "why").await, Ok(CancelOutcome::Queued));
+    assert_eq!(broker.cancel(&id("waits"), "").await, Ok(CancelOutcome::Ended(QueryState::Cancelled)));
     assert_eq!(ending(&broker, "waits").await, Outcome::Cancelled { reason: "why".into(), stage: StopStage::Queued });
     assert!(claim(&broker).await.is_none());
 
     broker.submit(query("runs", 0)).await.unwrap();
     let lease = claim(&broker).await.unwrap().lease;
-    assert_eq!(lease.order(), Order::Run);
-    assert_eq!(broker.cancel(&id("runs"), "why").await, Ok(CancelFound::Running(QueryState::Processing)));
-    assert_eq!(broker.cancel(&id("runs"), "").await, Ok(CancelFound::Cancelling(QueryState::Processing)));
-    assert_eq!(lease.order(), Order::Cancel { reason: "why".into() });
+    assert_eq!(lease.status(), LeaseStatus::Active);
+    assert_eq!(broker.cancel(&id("runs"), "why").await, Ok(CancelOutcome::Running(QueryState::Processing)));
+    assert_eq!(broker.cancel(&id("runs"), "").await, Ok(CancelOutcome::Cancelling(QueryState::Processing)));
+    assert_eq!(lease.status(), LeaseStatus::CancelRequested { reason: "why".into() });
     // The worker was done just then: who asked for the cancel was told that it would be cancelled.
     assert_eq!(lease.finish(Vec::new(), Ending::plain(complete())).await, Ok(QueryState::Cancelled));
     let outcome = ending(&broker, "runs").await;
@@ -247,14 +247,14 @@ async fn a_cancel_in_the_dispatch_window_ends_a_query_that_is_given_back() {
     lease.release().await;
     let outcome = ending(&broker, "a").await;
     assert_eq!(outcome, Outcome::Cancelled { reason: "changed my mind".into(), stage: StopStage::Queued });
-    assert_eq!(broker.waiting("k"), 0);
+    assert_eq!(broker.waiting_count("k"), 0);
 }
 
 #[tokio::test]
 async fn a_stale_lease_is_refused() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
-    let entry = broker.0.find(&id("a")).unwrap();
+    let entry = broker.find(&id("a")).unwrap();
     let held = entry.claim(CLAIMANT, queue::Ticket::default()).unwrap();
     assert_eq!(entry.append(held.token.wrapping_add(1), &mut vec![message(1)], Room::Respect), Err(LeaseLost));
     assert_eq!(
@@ -286,9 +286,9 @@ async fn ended_queries_are_forgotten_by_number_and_by_age() {
     }
     assert_eq!(broker.get(&id("a")).await, Err(NoSuchQuery(id("a")).into()));
     assert!(broker.get(&id("c")).await.is_ok());
-    broker.0.chores(Instant::now() + Duration::from_secs(61));
+    broker.expire(Instant::now() + Duration::from_secs(61));
     assert!(broker.get(&id("c")).await.is_err());
-    assert!(broker.counts().iter().all(|(_, _, count)| *count == 0));
+    assert!(broker.state_counts().iter().all(|(_, _, count)| *count == 0));
 }
 
 #[tokio::test]
@@ -320,14 +320,14 @@ async fn an_abandoned_query_is_cancelled_unless_a_reader_comes_back() {
     let first = broker.read(&id("a"), 0).await.unwrap();
     let second = broker.read(&id("a"), 0).await.unwrap();
     drop(first);
-    broker.0.chores(Instant::now() + patience);
+    broker.expire(Instant::now() + patience);
     assert_eq!(broker.get(&id("a")).await.unwrap().state, QueryState::Pending);
     drop(second);
     let back = broker.read(&id("a"), 0).await.unwrap();
-    broker.0.chores(Instant::now() + patience);
+    broker.expire(Instant::now() + patience);
     assert_eq!(broker.get(&id("a")).await.unwrap().state, QueryState::Pending);
     drop(back);
-    broker.0.chores(Instant::now() + patience);
+    broker.expire(Instant::now() + patience);
     assert_eq!(broker.get(&id("a")).await.unwrap().state, QueryState::Cancelled);
 }
 
@@ -372,7 +372,7 @@ async fn many_cancelled_entries_do_not_stay_in_the_heap() {
         broker.cancel(&id(&name), "").await.unwrap();
     }
     broker.submit(query("alive", 0)).await.unwrap();
-    assert!(broker.0.kind(&Arc::from("k")).queue.size() < 100);
+    assert!(broker.tally_or_create(&Arc::from("k")).queue.size() < 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -391,8 +391,8 @@ async fn complete_and_cancel_racing_leave_exactly_one_end() {
         let state = ending(&broker, &name).await.state();
         assert_eq!(state, finished);
         match found {
-            CancelFound::Ended(seen) => assert_eq!((seen, state), (QueryState::Complete, QueryState::Complete)),
-            CancelFound::Running(_) => assert_eq!(state, QueryState::Cancelled),
+            CancelOutcome::Ended(seen) => assert_eq!((seen, state), (QueryState::Complete, QueryState::Complete)),
+            CancelOutcome::Running(_) => assert_eq!(state, QueryState::Cancelled),
             other => panic!("{other:?}"),
         }
     }

@@ -126,7 +126,7 @@ impl Entry {
             owner: spec.owner.clone(),
             key: spec.key.clone(),
             state: record.state,
-            attempts: story.tries.attempt,
+            attempts: story.attempts.attempt,
             worker: story.worker,
             submitted_at: self.submitted_at(),
             started_at: story.started_at,

@@ -125,7 +125,7 @@ impl KindQueue {
         self.lines.lock().lanes.holder(lane)
     }
 
-    pub(super) fn open(&self) -> usize {
+    pub(super) fn open_count(&self) -> usize {
         self.open.load(Relaxed)
     }
 

@@ -8,7 +8,7 @@ use super::{
     spot::Place,
 };
 use crate::{
-    broker::{Claimant, Scope},
+    broker::{ClaimScope, Claimant},
     model::WorkerId,
 };
 
@@ -84,7 +84,7 @@ impl Lines {
         let open = self.lanes.first(None);
         let own = self.lanes.first(Some(claimant.worker));
         let anyones = first(free.map(|key| (key, Source::Free)), open.map(|key| (key, Source::OpenLanes)));
-        let wanted = anyones.filter(|_| claimant.scope == Scope::Open);
+        let wanted = anyones.filter(|_| claimant.scope == ClaimScope::Open);
         let (key, source) = first(wanted, own.map(|key| (key, Source::OwnLanes)))?;
         Some(Pick { source, key, anyones: anyones.map(|(key, _)| key) })
     }

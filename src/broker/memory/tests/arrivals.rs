@@ -26,6 +26,6 @@ async fn those_that_are_left_are_listed_whichever_were_forgotten() {
             assert!(listed.iter().eq(&expected), "after {number}: {listed:?}");
         }
     }
-    let places = broker.0.index.lock().places();
+    let places = broker.index.lock().places();
     assert!(places < 2 * expected.len() + 20, "{places} places for {}", expected.len());
 }

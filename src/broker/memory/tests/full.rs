@@ -19,7 +19,7 @@ async fn a_full_queue_gives_way_to_the_more_urgent_newest_of_the_worst_first() {
         let outcome = ending(&broker, victim).await;
         let Outcome::Rejected { reason: RejectReason::Shed, message } = outcome else { panic!("{outcome:?}") };
         assert!(message.contains("priority 1") && message.contains("queue.max_queries"), "{message}");
-        assert_eq!(broker.0.waiting.queries.load(SeqCst), 4);
+        assert_eq!(broker.waiting.queries.load(SeqCst), 4);
     }
     assert!(broker.submit(query("u5", 1)).await.is_err());
     assert_eq!(claimed_id(&broker).await.as_deref(), Some("u1"));
@@ -45,15 +45,15 @@ async fn the_limit_holds_however_many_submit_at_once() {
         tokio::spawn(async move {
             for n in 0..200 {
                 let _ = broker.submit(query(&format!("{task}-{n}"), (task + n) % 5)).await;
-                assert!(broker.0.waiting.queries.load(SeqCst) <= 50);
+                assert!(broker.waiting.queries.load(SeqCst) <= 50);
             }
         })
     };
     for task in (0..8).map(submit).collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    assert_eq!((broker.waiting("k"), broker.open("k")), (50, 50));
-    assert_eq!(broker.0.kind(&"k".into()).queue.drain().len(), 50);
+    assert_eq!((broker.waiting_count("k"), broker.open_count("k")), (50, 50));
+    assert_eq!(broker.tally_or_create(&"k".into()).queue.drain().len(), 50);
 }
 
 /// Fewer than in earnest, since a debug build is slow; nothing here depends on the number.
@@ -68,13 +68,13 @@ async fn many_that_are_cancelled_leave_nothing_behind() {
         new.lane = (n % 5 == 0).then(|| format!("lane {}", n % 1_000).into());
         broker.submit(new).await.unwrap();
     }
-    let queue = &broker.0.kind(&"k".into()).queue;
+    let queue = &broker.tally_or_create(&"k".into()).queue;
     assert!(queue.size() >= MANY);
     // From the end, so that none is met at the front of a line.
     for n in (1..MANY).rev() {
         broker.cancel(&id(&format!("q{n}")), "").await.unwrap();
     }
-    assert_eq!((broker.waiting("k"), broker.open("k")), (1, 1));
+    assert_eq!((broker.waiting_count("k"), broker.open_count("k")), (1, 1));
     assert!(queue.size() < 400, "{}", queue.size());
     assert_eq!(claimed_id(&broker).await.as_deref(), Some("q0"));
 }
@@ -88,7 +88,7 @@ async fn one_that_runs_for_long_does_not_keep_the_places_of_those_behind_it() {
         broker.submit(query(&format!("q{n}"), 0)).await.unwrap();
         claimed_id(&broker).await.unwrap();
     }
-    assert!(broker.0.index.lock().places() < 50);
+    assert!(broker.index.lock().places() < 50);
     let page = broker.list(&QueryFilter::default(), Page { after: 0, size: 3 }).await.unwrap();
     let names: Vec<_> = page.queries.iter().map(|query| query.id.as_str()).collect();
     assert_eq!(names, ["long", "q1990", "q1991"]);
@@ -99,15 +99,15 @@ async fn one_that_runs_for_long_does_not_keep_the_places_of_those_behind_it() {
 async fn a_query_that_ended_before_it_was_in_line_is_not_counted() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
-    let entry = broker.0.find(&id("a")).unwrap();
+    let entry = broker.find(&id("a")).unwrap();
     broker.cancel(&id("a"), "").await.unwrap();
     entry.fixed.tally.queue.push(&entry, Instant::now());
-    assert_eq!(broker.open("k"), 0);
+    assert_eq!(broker.open_count("k"), 0);
     assert!(!broker.reject(&id("a"), RejectReason::Busy, "").await);
     broker.submit(query("b", 0)).await.unwrap();
-    assert_eq!(broker.unfinished_of("k"), 1);
+    assert_eq!(broker.unfinished_count_of("k"), 1);
     assert!(broker.reject(&id("b"), RejectReason::Busy, "no worker is ready").await);
-    assert_eq!((broker.open("k"), broker.unfinished_of("k")), (0, 0));
+    assert_eq!((broker.open_count("k"), broker.unfinished_count_of("k")), (0, 0));
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn nobody_is_looked_for_behind_any_number_that_a_worker_has_had() {
     assert_eq!(ending(&broker, "untried").await.state(), QueryState::Rejected);
     // What a worker has had is pushed out by nobody, and it is not all looked at to find that out.
     broker.submit(query("another", 0)).await.unwrap_err();
-    let newest = broker.0.kind(&"k".into()).queue.newest_of_worst();
+    let newest = broker.tally_or_create(&"k".into()).queue.newest_of_worst();
     assert!(newest.is_none(), "{newest:?}");
 }
 
@@ -140,8 +140,8 @@ fn weighing(id: &str, priority: u32, bytes: usize) -> NewQuery {
     query
 }
 
-fn waiting_bytes(broker: &MemoryBroker) -> usize {
-    broker.0.waiting.bytes.load(SeqCst)
+fn waiting_bytes(broker: &Arc<MemoryBroker>) -> usize {
+    broker.waiting.bytes.load(SeqCst)
 }
 
 #[tokio::test]
@@ -187,12 +187,12 @@ async fn what_is_kept_of_ended_queries_weighs_no_more_than_it_may() {
         run(&format!("d{n}"), true).await;
     }
     // Of 300 bytes each; a dead letter keeps its last failure twice, in its events and beside them.
-    let known: Vec<bool> = (0..10).map(|n| broker.0.find(&id(&format!("q{n}"))).is_ok()).collect();
+    let known: Vec<bool> = (0..10).map(|n| broker.find(&id(&format!("q{n}"))).is_ok()).collect();
     assert_eq!(known, [vec![false; 7], vec![true; 3]].concat());
     let dead = broker.dead_letters(None, Page { after: 0, size: 100 }).await.unwrap().letters;
     assert_eq!(dead.iter().map(|letter| letter.query.id.to_string()).collect::<Vec<_>>(), ["d8", "d9"]);
     broker.requeue(&id("d8"), id("again")).await.unwrap();
     broker.purge(&id("d9")).await.unwrap();
-    broker.0.chores(Instant::now() + Duration::from_hours(2));
-    assert_eq!(broker.0.index.lock().kept_bytes(), (0, 0));
+    broker.expire(Instant::now() + Duration::from_hours(2));
+    assert_eq!(broker.index.lock().kept_bytes(), (0, 0));
 }

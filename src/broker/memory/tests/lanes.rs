@@ -6,13 +6,14 @@ fn in_lane(id: &str, lane: &str) -> NewQuery {
     NewQuery { lane: Some(lane.into()), ..query(id, 0) }
 }
 
-fn take(broker: &MemoryBroker, worker: u64, scope: Scope) -> Option<Claim> {
-    broker
-        .0
-        .claim(Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane: true, bell: None }, Instant::now())
+fn take(broker: &Arc<MemoryBroker>, worker: u64, scope: ClaimScope) -> Option<Claim> {
+    broker.claim_at(
+        Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane: true, notify: None },
+        Instant::now(),
+    )
 }
 
-fn taken(broker: &MemoryBroker, worker: u64, scope: Scope) -> Option<String> {
+fn taken(broker: &Arc<MemoryBroker>, worker: u64, scope: ClaimScope) -> Option<String> {
     take(broker, worker, scope).map(|claim| claim.lease.query().to_string())
 }
 
@@ -24,40 +25,40 @@ async fn a_held_lane_is_for_its_holder_and_in_nobodys_way() {
     }
     broker.submit(query("free", 5)).await.unwrap();
     broker.submit(in_lane("b1", "b")).await.unwrap();
-    assert_eq!(broker.open("k"), 5);
+    assert_eq!(broker.open_count("k"), 5);
 
-    let first = take(&broker, 1, Scope::Open).unwrap();
+    let first = take(&broker, 1, ClaimScope::Open).unwrap();
     assert_eq!((first.lease.query().as_str(), first.lane.as_deref()), ("a1", Some("a")));
-    assert_eq!((broker.holder("k", "a"), broker.open("k")), (Some(WorkerId(1)), 2));
-    assert!(broker.waits_for("k", WorkerId(1)) && !broker.waits_for("k", WorkerId(2)));
-    assert!(!broker.hold("k", &"a".into(), WorkerId(2)));
+    assert_eq!((broker.lane_holder("k", "a"), broker.open_count("k")), (Some(WorkerId(1)), 2));
+    assert!(broker.has_query_for("k", WorkerId(1)) && !broker.has_query_for("k", WorkerId(2)));
+    assert!(!broker.hold_lane("k", &"a".into(), WorkerId(2)));
 
-    assert_eq!(taken(&broker, 2, Scope::Held), None);
-    assert_eq!(taken(&broker, 2, Scope::Open).as_deref(), Some("b1"));
-    assert_eq!(taken(&broker, 2, Scope::Open).as_deref(), Some("free"));
-    assert_eq!(taken(&broker, 2, Scope::Open), None);
-    assert_eq!(taken(&broker, 1, Scope::Held).as_deref(), Some("a2"));
+    assert_eq!(taken(&broker, 2, ClaimScope::Held), None);
+    assert_eq!(taken(&broker, 2, ClaimScope::Open).as_deref(), Some("b1"));
+    assert_eq!(taken(&broker, 2, ClaimScope::Open).as_deref(), Some("free"));
+    assert_eq!(taken(&broker, 2, ClaimScope::Open), None);
+    assert_eq!(taken(&broker, 1, ClaimScope::Held).as_deref(), Some("a2"));
 
-    broker.let_go("k", WorkerId(1), None);
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("an opened lane is announced");
-    assert_eq!((broker.holder("k", "a"), broker.open("k")), (None, 1));
-    assert_eq!(taken(&broker, 2, Scope::Open).as_deref(), Some("a3"));
+    broker.release_lanes("k", WorkerId(1), None);
+    timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("an opened lane is announced");
+    assert_eq!((broker.lane_holder("k", "a"), broker.open_count("k")), (None, 1));
+    assert_eq!(taken(&broker, 2, ClaimScope::Open).as_deref(), Some("a3"));
 }
 
 #[tokio::test]
 async fn a_lane_is_remembered_until_it_is_let_go() {
     let broker = broker();
-    assert!(broker.hold("k", &"a".into(), WorkerId(1)));
+    assert!(broker.hold_lane("k", &"a".into(), WorkerId(1)));
     broker.submit(in_lane("a1", "a")).await.unwrap();
-    assert_eq!((broker.open("k"), broker.waiting("k")), (0, 1));
-    assert_eq!(taken(&broker, 1, Scope::Open).as_deref(), Some("a1"));
+    assert_eq!((broker.open_count("k"), broker.waiting_count("k")), (0, 1));
+    assert_eq!(taken(&broker, 1, ClaimScope::Open).as_deref(), Some("a1"));
     broker.reject_waiting("k", RejectReason::CircuitOpen, "").await;
-    assert_eq!(broker.holder("k", "a"), Some(WorkerId(1)));
-    broker.let_go("k", WorkerId(1), Some("another"));
-    assert_eq!(broker.holder("k", "a"), Some(WorkerId(1)));
-    broker.let_go("k", WorkerId(1), Some("a"));
-    assert_eq!(broker.holder("k", "a"), None);
-    assert_eq!(broker.0.kind(&"k".into()).queue.size(), 0, "an empty open lane takes no memory");
+    assert_eq!(broker.lane_holder("k", "a"), Some(WorkerId(1)));
+    broker.release_lanes("k", WorkerId(1), Some("another"));
+    assert_eq!(broker.lane_holder("k", "a"), Some(WorkerId(1)));
+    broker.release_lanes("k", WorkerId(1), Some("a"));
+    assert_eq!(broker.lane_holder("k", "a"), None);
+    assert_eq!(broker.tally_or_create(&"k".into()).queue.size(), 0, "an empty open lane takes no memory");
 }
 
 #[tokio::test]
@@ -68,11 +69,11 @@ async fn holding_and_opening_again_and_again_leaves_nothing_behind() {
     }
     for _ in 0..100 {
         for lane in 0..50 {
-            assert!(broker.hold("k", &format!("lane{lane}").into(), WorkerId(1)));
+            assert!(broker.hold_lane("k", &format!("lane{lane}").into(), WorkerId(1)));
         }
-        broker.let_go("k", WorkerId(1), None);
+        broker.release_lanes("k", WorkerId(1), None);
     }
-    assert!(broker.0.kind(&"k".into()).queue.size() < 400);
+    assert!(broker.tally_or_create(&"k".into()).queue.size() < 400);
     assert_eq!(broker.demand("k", 3).lanes, ["lane0", "lane1", "lane2"].map(Arc::from));
-    assert_eq!(broker.open("k"), 50);
+    assert_eq!(broker.open_count("k"), 50);
 }

@@ -12,7 +12,7 @@ const STEP: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 enum Act {
     Submit { priority: u32, owner: Option<u8>, lane: Option<u8> },
-    Claim { worker: u64, scope: Scope, takes_lane: bool },
+    Claim { worker: u64, scope: ClaimScope, takes_lane: bool },
     Cancel(prop::sample::Index),
     Finish(prop::sample::Index),
     Release(prop::sample::Index),
@@ -25,7 +25,7 @@ const LANES: u8 = 3;
 const WORKERS: u64 = 3;
 
 fn act() -> impl Strategy<Value = Act> {
-    let scope = prop_oneof![3 => Just(Scope::Open), 1 => Just(Scope::Held)];
+    let scope = prop_oneof![3 => Just(ClaimScope::Open), 1 => Just(ClaimScope::Held)];
     let index = any::<prop::sample::Index>;
     let (owner, lane) = (prop::option::of(0..3_u8), prop::option::of(0..LANES));
     prop_oneof![
@@ -43,13 +43,13 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// The broker and its plain model, side by side.
 struct Pair {
-    broker: MemoryBroker,
+    broker: Arc<MemoryBroker>,
     model: Reference,
     aging: Option<Duration>,
     start: Instant,
     now: Instant,
     submitted: BTreeMap<u64, Instant>,
-    leases: BTreeMap<u64, Box<dyn Lease>>,
+    leases: BTreeMap<u64, Lease>,
 }
 
 fn lane_name(lane: u8) -> Arc<str> {
@@ -59,7 +59,7 @@ fn lane_name(lane: u8) -> Arc<str> {
 impl Pair {
     fn new(aging: Option<Duration>, max_running: Option<usize>) -> Self {
         let broker = broker_with(MemoryLimits { aging, max_running_per_owner: max_running, ..LIMITS });
-        broker.0.kind(&"k".into());
+        broker.tally_or_create(&"k".into());
         // The broker's own clock has begun a little earlier; half a second keeps both away from the steps.
         let start = Instant::now() + Duration::from_millis(500);
         let model = Reference::new(max_running);
@@ -77,8 +77,8 @@ impl Pair {
             Act::Cancel(index) => {
                 if let Some(number) = pick(index, self.model.waiting.iter().map(|query| query.number)) {
                     self.model.cancel(number);
-                    let entry = self.broker.0.find(&id(&number.to_string())).unwrap();
-                    assert_eq!(self.broker.0.cancel(entry, ""), CancelFound::Queued);
+                    let entry = self.broker.find(&id(&number.to_string())).unwrap();
+                    assert_eq!(self.broker.cancel_entry(entry, ""), CancelOutcome::Queued);
                 }
             }
             Act::Finish(index) => {
@@ -95,11 +95,11 @@ impl Pair {
                 }
             }
             Act::Hold { lane, worker } => {
-                let held = self.broker.hold("k", &lane_name(lane), WorkerId(worker));
+                let held = self.broker.hold_lane("k", &lane_name(lane), WorkerId(worker));
                 assert_eq!(held, self.model.hold(lane, worker));
             }
             Act::LetGo { worker, lane } => {
-                self.broker.let_go("k", WorkerId(worker), lane.map(lane_name).as_deref());
+                self.broker.release_lanes("k", WorkerId(worker), lane.map(lane_name).as_deref());
                 self.model.let_go(worker, lane);
             }
             Act::Wait(seconds) => self.now += Duration::from_secs(seconds.into()),
@@ -111,14 +111,14 @@ impl Pair {
         let mut new = query(&number.to_string(), priority);
         new.spec.owner = owner.map(|owner| format!("owner {owner}").into());
         new.lane = lane.map(lane_name);
-        self.broker.0.submit(new, None, self.now).unwrap();
+        self.broker.accept(new, None, self.now).unwrap();
         self.submitted.insert(number, self.now);
         self.model.submit(number, priority, (owner, lane), self.epoch());
     }
 
-    fn claim(&mut self, worker: u64, scope: Scope, takes_lane: bool) {
-        let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane, bell: None };
-        let claimed = self.broker.0.claim(claimant, self.now).map(|claim| claim.lease);
+    fn claim(&mut self, worker: u64, scope: ClaimScope, takes_lane: bool) {
+        let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope, takes_lane, notify: None };
+        let claimed = self.broker.claim_at(claimant, self.now).map(|claim| claim.lease);
         let number = claimed.as_ref().map(|lease| lease.query().as_str().parse::<u64>().unwrap());
         assert_eq!(number, self.model.claim(worker, scope, takes_lane, self.epoch()));
         self.leases.extend(number.zip(claimed));
@@ -126,14 +126,14 @@ impl Pair {
 
     fn assert_same(&self) {
         assert!(self.model.nobody_is_blocked(), "{:?}", self.model);
-        assert_eq!(self.broker.waiting("k"), self.model.waiting.len());
-        assert_eq!(self.broker.open("k"), self.model.open().count());
+        assert_eq!(self.broker.waiting_count("k"), self.model.waiting.len());
+        assert_eq!(self.broker.open_count("k"), self.model.open().count());
         for worker in 0..WORKERS {
-            assert_eq!(self.broker.waits_for("k", WorkerId(worker)), self.model.waits_for(worker));
+            assert_eq!(self.broker.has_query_for("k", WorkerId(worker)), self.model.waits_for(worker));
         }
         for lane in 0..LANES {
             let holder = self.model.holders.get(&lane).copied().map(WorkerId);
-            assert_eq!(self.broker.holder("k", &lane_name(lane)), holder);
+            assert_eq!(self.broker.lane_holder("k", &lane_name(lane)), holder);
         }
         let demand = self.broker.demand("k", 2);
         let oldest = self.model.open().map(|query| query.number).min();
@@ -172,7 +172,7 @@ proptest! {
         while !pair.model.waiting.is_empty() || !pair.leases.is_empty() {
             for worker in 0..WORKERS {
                 pair.act(&Act::LetGo { worker, lane: None });
-                pair.act(&Act::Claim { worker, scope: Scope::Open, takes_lane: false });
+                pair.act(&Act::Claim { worker, scope: ClaimScope::Open, takes_lane: false });
             }
             let finished: Vec<u64> = pair.leases.keys().copied().collect();
             prop_assert!(!finished.is_empty(), "{:?}", pair.model.waiting);
@@ -182,8 +182,8 @@ proptest! {
             }
             pair.assert_same();
         }
-        prop_assert!(pair.broker.0.kind(&"k".into()).queue.size() <= 100);
-        prop_assert_eq!(pair.broker.0.owners.len(), 0);
+        prop_assert!(pair.broker.tally_or_create(&"k".into()).queue.size() <= 100);
+        prop_assert_eq!(pair.broker.owners.len(), 0);
     }
 }
 
@@ -208,19 +208,19 @@ async fn an_owner_with_few_queries_does_not_wait_for_one_with_many() {
 fn nothing_starves_under_a_stream_of_the_most_urgent() {
     let broker = broker_with(MemoryLimits { aging: Some(STEP), ..LIMITS });
     let mut now = Instant::now();
-    let store = &broker.0;
     for n in 0..5 {
-        store.submit(query(&format!("patient{n}"), 3), None, now).unwrap();
+        broker.accept(query(&format!("patient{n}"), 3), None, now).unwrap();
     }
     let mut served = 0;
     let mut rounds = 0;
     while served < 5 {
         rounds += 1;
         now += Duration::from_secs(1);
-        store.submit(query(&format!("urgent{rounds}"), 0), None, now).unwrap();
-        store.submit(query(&format!("urgent{rounds}b"), 0), None, now).unwrap();
-        let claimant = Claimant { kind: "k", worker: WorkerId(1), scope: Scope::Open, takes_lane: false, bell: None };
-        let claim = store.claim(claimant, now).unwrap();
+        broker.accept(query(&format!("urgent{rounds}"), 0), None, now).unwrap();
+        broker.accept(query(&format!("urgent{rounds}b"), 0), None, now).unwrap();
+        let claimant =
+            Claimant { kind: "k", worker: WorkerId(1), scope: ClaimScope::Open, takes_lane: false, notify: None };
+        let claim = broker.claim_at(claimant, now).unwrap();
         served += usize::from(claim.lease.query().as_str().starts_with("patient"));
         assert!(served == 0 || rounds >= 30, "after three steps, not before");
         assert!(rounds < 200, "starved");

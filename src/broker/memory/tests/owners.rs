@@ -16,9 +16,9 @@ async fn an_owner_has_so_many_waiting_and_no_more() {
     let running = claim(&broker).await.unwrap();
     broker.submit(owned("c", "x")).await.unwrap();
     running.lease.release().await;
-    assert_eq!(broker.waiting("k"), 5, "what was accepted once is never refused");
+    assert_eq!(broker.waiting_count("k"), 5, "what was accepted once is never refused");
     broker.close().await;
-    assert_eq!(broker.0.owners.len(), 0);
+    assert_eq!(broker.owners.len(), 0);
 }
 
 #[tokio::test]
@@ -33,11 +33,11 @@ async fn an_owner_runs_so_many_at_once_and_is_in_nobodys_way() {
     let other = claim(&broker).await.unwrap();
     assert_eq!(other.lease.query().as_str(), "y1");
     assert!(claim(&broker).await.is_none());
-    assert_eq!((broker.open("k"), broker.waiting("k")), (0, 2), "those that stand aside are not open");
+    assert_eq!((broker.open_count("k"), broker.waiting_count("k")), (0, 2), "those that stand aside are not open");
 
     drop(first);
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("that one may be tried is announced");
-    assert_eq!(broker.open("k"), 1);
+    timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("that one may be tried is announced");
+    assert_eq!(broker.open_count("k"), 1);
     // It is gone before it is tried: the next one comes in its place.
     broker.cancel(&id("x2"), "").await.unwrap();
     let next = claim(&broker).await.unwrap();
@@ -45,7 +45,7 @@ async fn an_owner_runs_so_many_at_once_and_is_in_nobodys_way() {
     next.lease.release().await;
     assert_eq!(claim(&broker).await.unwrap().lease.query().as_str(), "x3");
     drop(other);
-    assert_eq!(broker.0.owners.len(), 0);
+    assert_eq!(broker.owners.len(), 0);
 }
 
 #[tokio::test]
@@ -55,7 +55,8 @@ async fn an_owners_limit_holds_over_all_kinds_and_through_a_retry() {
     let mut there = owned("there", "x");
     there.spec.kind = "other".into();
     broker.submit(there).await.unwrap();
-    let claimant = Claimant { kind: "other", worker: WorkerId(2), scope: Scope::Open, takes_lane: false, bell: None };
+    let claimant =
+        Claimant { kind: "other", worker: WorkerId(2), scope: ClaimScope::Open, takes_lane: false, notify: None };
 
     let here = claim(&broker).await.unwrap();
     assert!(broker.claim(claimant).await.unwrap().is_none());
@@ -65,17 +66,18 @@ async fn an_owners_limit_holds_over_all_kinds_and_through_a_retry() {
 
     let there = broker.claim(claimant).await.unwrap().expect("the other one does not run any more");
     assert!(claim(&broker).await.is_none());
-    assert_eq!(broker.open("k"), 0);
+    assert_eq!(broker.open_count("k"), 0);
     drop(there);
-    assert_eq!(claim(&broker).await.unwrap().lease.tries().attempt, 2);
+    assert_eq!(claim(&broker).await.unwrap().lease.attempts().attempt, 2);
 }
 
 fn in_lane(id: &str, lane: &str) -> NewQuery {
     NewQuery { lane: Some(lane.into()), ..owned(id, "x") }
 }
 
-async fn take(broker: &MemoryBroker, worker: u64) -> Option<Claim> {
-    let claimant = Claimant { kind: "k", worker: WorkerId(worker), scope: Scope::Held, takes_lane: true, bell: None };
+async fn take(broker: &Arc<MemoryBroker>, worker: u64) -> Option<Claim> {
+    let claimant =
+        Claimant { kind: "k", worker: WorkerId(worker), scope: ClaimScope::Held, takes_lane: true, notify: None };
     broker.claim(claimant).await.unwrap()
 }
 
@@ -83,7 +85,7 @@ async fn take(broker: &MemoryBroker, worker: u64) -> Option<Claim> {
 async fn a_query_that_waits_for_its_worker_does_not_use_up_its_owners_turn() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(2), ..LIMITS });
     for (lane, worker) in [("l1", 1), ("l3", 3), ("l5", 5), ("l6", 6)] {
-        assert!(broker.hold("k", &lane.into(), WorkerId(worker)));
+        assert!(broker.hold_lane("k", &lane.into(), WorkerId(worker)));
     }
     for (name, lane) in [("a", "l5"), ("b", "l6"), ("1b", "l1"), ("1c", "l1"), ("3", "l3")] {
         broker.submit(in_lane(name, lane)).await.unwrap();
@@ -108,10 +110,10 @@ async fn a_lane_that_becomes_held_gives_its_owners_turn_to_another() {
     let first = claim(&broker).await.unwrap();
     assert!(claim(&broker).await.is_none());
     drop(first);
-    broker.arrival().await;
-    assert!(broker.hold("k", &"lb".into(), WorkerId(7)));
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("another came in its place");
-    assert_eq!(broker.open("k"), 1);
+    broker.wait_for_arrival().await;
+    assert!(broker.hold_lane("k", &"lb".into(), WorkerId(7)));
+    timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("another came in its place");
+    assert_eq!(broker.open_count("k"), 1);
     let running = claim(&broker).await.unwrap();
     assert_eq!(running.lease.query().as_str(), "c");
 }
@@ -124,12 +126,12 @@ async fn what_is_open_has_an_age_behind_any_number_that_stand_aside() {
     }
     let _running = claim(&broker).await.unwrap();
     let mut claims = 0;
-    while broker.open("k") > 0 {
-        let before = broker.open("k");
+    while broker.open_count("k") > 0 {
+        let before = broker.open_count("k");
         assert!(claim(&broker).await.is_none());
-        assert!(before - broker.open("k") <= MET_AT_ONCE, "one claim does not keep the others waiting for long");
-        if broker.open("k") > 0 {
-            timeout(Duration::from_secs(1), broker.arrival()).await.expect("others are told to try again");
+        assert!(before - broker.open_count("k") <= MET_AT_ONCE, "one claim does not keep the others waiting for long");
+        if broker.open_count("k") > 0 {
+            timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("others are told to try again");
         }
         claims += 1;
     }
@@ -137,7 +139,7 @@ async fn what_is_open_has_an_age_behind_any_number_that_stand_aside() {
     broker.submit(owned("y", "y")).await.unwrap();
     let demand = broker.demand("k", 8);
     assert_eq!((demand.open, demand.waiting), (1, 3_000));
-    let since = broker.0.find(&id("y")).unwrap().submitted;
+    let since = broker.find(&id("y")).unwrap().submitted;
     assert_eq!(demand.oldest, Some(since), "or no worker would be started for it");
     let mut laned = in_lane("z", "lane");
     laned.spec.owner = None;
@@ -155,8 +157,8 @@ async fn one_notice_covers_all_that_came_back() {
     let running = [claim(&broker).await.unwrap(), claim(&broker).await.unwrap()];
     assert!(claim(&broker).await.is_none());
     drop(running);
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("announced");
-    assert_eq!(broker.open("k"), 2, "whoever looks after the notice finds both");
-    let again = timeout(Duration::from_millis(20), broker.arrival()).await;
+    timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("announced");
+    assert_eq!(broker.open_count("k"), 2, "whoever looks after the notice finds both");
+    let again = timeout(Duration::from_millis(20), broker.wait_for_arrival()).await;
     assert!(again.is_err(), "two ends before anyone looked are one notice");
 }

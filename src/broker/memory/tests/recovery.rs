@@ -18,9 +18,9 @@ async fn a_retried_query_keeps_its_log_and_counts_its_attempts() {
     broker.submit(query("a", 0)).await.unwrap();
     let lease = claim(&broker).await.unwrap().lease;
     assert_eq!(lease.finish(vec![message(1)], retry(Duration::ZERO)).await, Ok(QueryState::Pending));
-    timeout(Duration::from_secs(1), broker.arrival()).await.expect("a retry is announced");
+    timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("a retry is announced");
     let again = claim(&broker).await.unwrap().lease;
-    assert_eq!((again.tries().attempt, again.tries().died, again.tries().reported), (2, 1, 0));
+    assert_eq!((again.attempts().attempt, again.attempts().died, again.attempts().reported), (2, 1, 0));
     again.finish(vec![message(2)], Ending::plain(complete())).await.unwrap();
     let events = read_all(&broker, "a", 0).await;
     let attempts: Vec<_> = events.iter().map(|event| (event.sequence, event.attempt)).collect();
@@ -38,10 +38,10 @@ async fn a_backoff_is_waited_out_and_can_be_cancelled() {
         assert_eq!(broker.get(&id(name)).await.unwrap().state, QueryState::RetryPending);
     }
     assert!(claim(&broker).await.is_none());
-    assert_eq!(broker.unfinished(), 2);
-    assert_eq!(broker.cancel(&id("cancelled"), "enough").await, Ok(CancelFound::Queued));
-    broker.0.chores(Instant::now() + Duration::from_secs(3));
-    assert_eq!(broker.waiting("k"), 1);
+    assert_eq!(broker.unfinished_count(), 2);
+    assert_eq!(broker.cancel(&id("cancelled"), "enough").await, Ok(CancelOutcome::Queued));
+    broker.expire(Instant::now() + Duration::from_secs(3));
+    assert_eq!(broker.waiting_count("k"), 1);
     assert_eq!(claim(&broker).await.unwrap().lease.query(), &id("waits"));
     assert!(matches!(ending(&broker, "cancelled").await, Outcome::Cancelled { stage: StopStage::Queued, .. }));
 }
@@ -63,7 +63,7 @@ async fn dead_letters_outlive_the_retention_and_live_again_under_another_id() {
         broker.submit(query(name, 0)).await.unwrap();
         claim(&broker).await.unwrap().lease.finish(Vec::new(), dead()).await.unwrap();
     }
-    broker.0.chores(Instant::now() + Duration::from_mins(2));
+    broker.expire(Instant::now() + Duration::from_mins(2));
     assert!(broker.get(&id("a")).await.is_err(), "only so many are kept");
     let page = broker.dead_letters(None, Page { after: 0, size: 1 }).await.unwrap();
     assert_eq!(page.letters[0].query.id, id("b"));
@@ -84,7 +84,7 @@ async fn dead_letters_outlive_the_retention_and_live_again_under_another_id() {
 }
 
 /// A broker with room for three events, and a query that has written two of them.
-async fn nearly_full(overflow: Overflow) -> (MemoryBroker, Box<dyn crate::broker::Lease>) {
+async fn nearly_full(overflow: Overflow) -> (Arc<MemoryBroker>, crate::broker::Lease) {
     let broker = broker_with(MemoryLimits { max_events: 3, overflow, ..LIMITS });
     broker.submit(query("a", 0)).await.unwrap();
     let mut lease = claim(&broker).await.unwrap().lease;
@@ -141,7 +141,7 @@ async fn the_waiting_queries_of_one_kind_can_be_rejected() {
     }
     assert_eq!(broker.reject_waiting("k", RejectReason::CircuitOpen, "no workers").await, 2);
     assert!(matches!(ending(&broker, "a").await, Outcome::Rejected { reason: RejectReason::CircuitOpen, .. }));
-    assert_eq!((broker.waiting("k"), broker.waiting("o")), (0, 1));
+    assert_eq!((broker.waiting_count("k"), broker.waiting_count("o")), (0, 1));
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_query_that_is_let_go_of_waits_for_no_reader() {
     for overflow in [Overflow::Gap, Overflow::Stall, Overflow::Fail] {
         let (broker, mut lease) = nearly_full(overflow).await;
         let _reader = broker.read(&id("a"), 0).await.unwrap();
-        lease.hurry();
+        lease.disable_backpressure();
         let mut more = vec![message(3), message(4)];
         assert_eq!(timeout(Duration::ZERO, lease.append(&mut more)).await, Ok(Ok(())), "at once");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::broker::Scope;
+use crate::broker::ClaimScope;
 
 pub(super) type Key = (u64, u64, u64);
 
@@ -131,12 +131,12 @@ impl Reference {
         self.touch(lane);
     }
 
-    pub(super) fn claim(&mut self, worker: u64, scope: Scope, takes_lane: bool, epoch: u64) -> Option<u64> {
+    pub(super) fn claim(&mut self, worker: u64, scope: ClaimScope, takes_lane: bool, epoch: u64) -> Option<u64> {
         self.advance(epoch, Some(worker));
         loop {
             let anyones = self.first(|query| !query.aside && self.holder(query).is_none());
             let own = self.first(|query| !query.aside && self.holder(query) == Some(worker));
-            let open = anyones.filter(|_| scope == Scope::Open);
+            let open = anyones.filter(|_| scope == ClaimScope::Open);
             let at = open.into_iter().chain(own).min_by_key(|at| self.waiting[*at].key())?;
             let lane = self.waiting[at].lane;
             if self.is_busy(self.waiting[at].owner) {
