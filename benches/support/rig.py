@@ -51,7 +51,7 @@ class Process:
     """A program with its output in a file, stopped at the end of a `with`."""
 
     def __init__(self, command, env=None, cwd=None):
-        self.log = tempfile.NamedTemporaryFile("w+", prefix="remuda-bench-", suffix=".log")
+        self.log = tempfile.NamedTemporaryFile("w+", prefix="remuda-bench-", suffix=".log")  # noqa: SIM115 (it lives as long as the process)
         env = {**os.environ, **(env or {})}
         self.child = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=env, cwd=cwd, start_new_session=True)
         self.pid = self.child.pid
@@ -100,7 +100,7 @@ class Server(Process):
         return found and found[1]
 
     def cli(self, *arguments, check=True):
-        done = subprocess.run([binary(), *arguments, "--endpoint", f"http://{self.address}"], capture_output=True, text=True)
+        done = subprocess.run([binary(), *arguments, "--endpoint", f"http://{self.address}"], capture_output=True, text=True, check=False)
         if check and done.returncode != 0:
             sys.exit(f"remuda {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout
@@ -160,7 +160,7 @@ def descendants(pid):
 def run_bench(*arguments):
     """One run of the load generator; all that it tells."""
     command = [binary(), "bench", "--json", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout.strip():
         sys.exit(f"{' '.join(command)}: {done.stderr}")
     return json.loads(done.stdout)
@@ -183,7 +183,7 @@ def median(values):
 def revision():
     """What was measured; with a mark if that is not what was committed."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def machine():
@@ -255,4 +255,4 @@ def cost(server, count, *arguments):
 def in_turns(rounds, *measures):
     """The medians of what is measured in turns."""
     told = [[measure() for measure in measures] for _ in range(rounds)]
-    return [median(column) for column in zip(*told)]
+    return [median(column) for column in zip(*told, strict=True)]

@@ -1,6 +1,6 @@
 """As much of a gRPC client as measuring needs, on a bare socket: many calls at once, readers that do not read, and a unary call's time.
 
-It writes the frames of HTTP/2 by hand, with headers that are neither compressed nor remembered, and of an answer it looks only at where it ends.
+It writes the frames of HTTP/2 by hand, with headers that are neither compressed nor remembered, and looks only for the end of an answer.
 """
 import socket
 import struct
@@ -154,7 +154,7 @@ class Connection:
     def handle(self, kind, flags, stream, payload, ended):
         if kind == DATA:
             self.received += len(payload)
-        if kind in (DATA, HEADERS) and flags & END_STREAM or kind == RST:
+        if (kind in (DATA, HEADERS) and flags & END_STREAM) or kind == RST:
             ended.append(stream)
         elif kind == WINDOW and stream == 0:
             self.room += int.from_bytes(payload, "big")

@@ -26,7 +26,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = {"base": "base", "example": "overlays/example", "secured": "overlays/secured"}
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 
 class Wrong(Exception):
@@ -72,13 +72,13 @@ def make_secret(directory, group):
     for name in ("tls.crt", "tls.key", "ca.crt", "tokens", "read-token"):
         (directory / name).symlink_to(f"..data/{name}")
     (directory / "..data").symlink_to(data.name)
-    quiet = {"check": True, "capture_output": True, "cwd": data}
+    quiet = {"capture_output": True, "cwd": data}
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     authority = ["-subj", "/CN=authority", "-keyout", "../ca.key", "-out", "ca.crt"]
-    subprocess.run(new + authority, **quiet)
+    subprocess.run(new + authority, check=True, **quiet)
     signed = ["-CA", "ca.crt", "-CAkey", "../ca.key", "-addext", "subjectAltName=DNS:remuda"]
     signed += ["-addext", "basicConstraints=critical,CA:false"]
-    subprocess.run(new + signed + ["-subj", "/CN=remuda", "-keyout", "tls.key", "-out", "tls.crt"], **quiet)
+    subprocess.run(new + signed + ["-subj", "/CN=remuda", "-keyout", "tls.key", "-out", "tls.crt"], check=True, **quiet)
     (directory / "ca.key").unlink()
     reader = "0123456789abcdef" * 3
     (data / "tokens").write_text(f"ops admin {reader[::-1]}\nprobe read {reader}\n")
@@ -134,8 +134,8 @@ class Pod:
         return {"env": self.env, "cwd": self.place / "tmp", "text": True, **ids}
 
     def run(self, *arguments):
-        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": PATIENCE}
-        ended = subprocess.run([self.binary, *arguments], **piped, **self.options())
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": TIMEOUT_SECONDS}
+        ended = subprocess.run([self.binary, *arguments], check=False, **piped, **self.options())
         return ended.returncode, ended.stdout
 
     def ask_probe(self):
@@ -155,7 +155,7 @@ def check(pod):
     with log.open("w") as output:
         server = subprocess.Popen([pod.binary, *pod.args], stdout=output, stderr=output, **pod.options())
     try:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while (health := pod.run("health"))[0] != 0:
             if server.poll() is not None or time.monotonic() > deadline:
                 raise Wrong(f"it does not come to serve: {health[1]}\n{log.read_text()[-4000:]}")
@@ -163,7 +163,7 @@ def check(pod):
         if pod.ask_probe() != 200:
             raise Wrong("its probe is refused")
         server.send_signal(signal.SIGTERM)
-        if server.wait(PATIENCE) != 0:
+        if server.wait(TIMEOUT_SECONDS) != 0:
             raise Wrong(f"it does not stop as it should:\n{log.read_text()[-4000:]}")
     finally:
         server.kill()

@@ -41,7 +41,8 @@ def expressions(interval):
         if variable["type"] == "query":
             series = re.fullmatch(r"label_values\((.*), \w+\)", variable["query"]["query"]).group(1)
             found.append((f"variable {variable['name']}", series))
-    for title, expression in found:
+    for title, template in found:
+        expression = template
         for name, value in fill.items():
             expression = expression.replace(name, value)
         if "$" in expression:

@@ -38,7 +38,7 @@ def allowed(expression, licences):
             python.append(word.lower())
         else:
             python.append(str(word in licences))
-    return eval(" ".join(python))  # noqa: S307: made of True, False, and, or and brackets alone.
+    return eval(" ".join(python))  # It is made of True, False, and, or and brackets alone.
 
 
 def skipped(rules, name, version):

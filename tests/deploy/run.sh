@@ -17,7 +17,6 @@ say "tools"
 missing=()
 command -v promtool >/dev/null || missing+=(prometheus)
 command -v systemd-analyze >/dev/null || missing+=(systemd)
-command -v shellcheck >/dev/null || missing+=(shellcheck)
 if [ ${#missing[@]} -gt 0 ]; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
@@ -33,10 +32,6 @@ if ! cmp -s "$requirements" "$target/installed.txt"; then
     cp "$requirements" "$target/installed.txt"
 fi
 PATH=$target/venv/bin:$PATH
-
-say "scripts"
-shellcheck tests/deploy/*.sh
-python3 -c 'import ast, sys; [ast.parse(open(name).read(), name) for name in sys.argv[1:]]' tests/deploy/*.py deploy/*/*.py
 
 say "YAML"
 yamllint --strict -d '{extends: default, rules: {line-length: {max: 140}, document-start: disable, braces: {max-spaces-inside: 1}, comments: {min-spaces-from-content: 1}}}' \

@@ -6,6 +6,7 @@ Every alert has a severity, a summary, a description, a chapter in docs/deploy.m
 test in which it fires; each test also shows a moment at which nothing does. No chapter is left of an alert that is gone.
 """
 
+import itertools
 import pathlib
 import re
 import sys
@@ -22,7 +23,7 @@ def tested():
         for test in yaml.safe_load(file.read_text())["tests"]:
             samples = [moment["exp_samples"] for moment in test["promql_expr_test"]]
             if [] in samples:
-                for sample in sum(samples, []):
+                for sample in itertools.chain.from_iterable(samples):
                     yield re.search(r'alertname="(\w+)"', sample["labels"]).group(1)
 
 

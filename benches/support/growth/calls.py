@@ -1,4 +1,6 @@
 """Memory of the server for each Execute call that waits for its query."""
+import time
+
 import rig
 import wire
 
@@ -22,13 +24,14 @@ def measure():
                 connection.open("Execute", wire.submit("echo", PAYLOAD))
         rig.wait_until("all calls to wait", lambda: pool.health()["queries_waiting"] == CALLS)
         # Each is told that it was accepted, and then waits.
-        rig.wait_until("the server to be at rest", lambda: is_at_rest(pool.pid), step=0.5)
+        rig.wait_until("the server to be at rest", lambda: is_at_rest(pool.pid))
         each = (rig.rss_bytes(pool.pid) - before) / CALLS
     told = {"calls": CALLS, "bytes_each": each}
     rig.say(told)
     return {**told, "limits": [rig.limit("memory of the server for each waiting Execute call", each / 1024, "KiB", most=8)]}
 
 
-def is_at_rest(pid, seen={}):
-    used, seen[pid] = seen.get(pid), rig.cpu_seconds(pid)
-    return used is not None and seen[pid] - used < 0.01
+def is_at_rest(pid):
+    before = rig.cpu_seconds(pid)
+    time.sleep(0.5)
+    return rig.cpu_seconds(pid) - before < 0.01

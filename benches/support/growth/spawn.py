@@ -51,7 +51,10 @@ def bare(command):
 def started(pool, kind):
     """How many workers of a kind have become ready, and how long that took in all."""
     text = urllib.request.urlopen(f"http://{pool.http}/metrics", timeout=30).read().decode()
-    part = lambda name: float(re.search(rf'remuda_worker_start_seconds_{name}{{kind="{kind}"}} (\S+)', text)[1])
+
+    def part(name):
+        return float(re.search(rf'remuda_worker_start_seconds_{name}{{kind="{kind}"}} (\S+)', text)[1])
+
     return part("count"), part("sum")
 
 
@@ -90,13 +93,13 @@ def measure():
     told, limits = {}, []
     with rig.Server(config()) as pool:
         for name in ["held", *PROGRAMS]:
-            rig.wait_until(name, lambda: pool.ready(name) == 1)
+            rig.wait_until(name, lambda name=name: pool.ready(name) == 1)
         for size in ("small", "large"):
             held = enlarge(pool) if size == "large" else None
             rss = rig.rss_bytes(pool.pid)
             for name, command in PROGRAMS.items():
                 pairs = [(bare(command), own_start(pool, name)) for _ in range(STARTS)]
-                alone, own = (rig.median(column) for column in zip(*pairs))
+                alone, own = (rig.median(column) for column in zip(*pairs, strict=True))
                 told[f"{name}_{size}"] = {"bare_ms": alone * 1e3, "remuda_ms": own * 1e3, "ratio": own / alone, "rss_bytes": rss}
                 rig.say(name, size, told[f"{name}_{size}"])
                 words = "" if size == "small" else ", server of 2 GiB"

@@ -11,8 +11,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import grpc
-from remuda.v1 import types_pb2, worker_pool_pb2 as messages, worker_pool_pb2_grpc as services
-
+from remuda.v1 import types_pb2
+from remuda.v1 import worker_pool_pb2 as messages
+from remuda.v1 import worker_pool_pb2_grpc as services
 from work import work_on_text
 
 WORKERS = int(os.environ["PEER_WORKERS"])

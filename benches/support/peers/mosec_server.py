@@ -2,7 +2,6 @@
 import os
 
 from mosec import Server, Worker
-
 from work import work
 
 

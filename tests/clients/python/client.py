@@ -101,7 +101,7 @@ def error_details(error):
     trailers = dict(error.trailing_metadata())
     status = RPC["google.rpc.Status"].FromString(trailers["grpc-status-details-bin"])
     names = [detail.TypeName() for detail in status.details]
-    return {n: RPC[n].FromString(d.value) for n, d in zip(names, status.details) if n in RPC}
+    return {n: RPC[n].FromString(d.value) for n, d in zip(names, status.details, strict=True) if n in RPC}
 
 
 def rpc_messages():
@@ -190,7 +190,9 @@ class Checks:
         assert wanted <= listed, listed
 
     def check_reflection_describes_the_services(self):
-        service = lambda name: Service(self.channel, self.descriptors, name)
+        def service(name):
+            return Service(self.channel, self.descriptors, name)
+
         self.workers, self.admin = service("remuda.v1.WorkerPool"), service("remuda.v1.PoolAdmin")
         self.health = service("grpc.health.v1.Health")
 

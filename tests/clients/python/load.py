@@ -10,6 +10,7 @@ import threading
 import time
 
 import grpc
+
 from client import FINAL, Service, open_channel, reflect
 
 CALLERS = 16
