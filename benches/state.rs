@@ -1,4 +1,4 @@
-//! What one transition costs, bare, checked and with history, alone and contended.
+//! Cost of one transition with its history, alone and contended, beside a bare compare-and-swap.
 //!
 //! Every row is one attempt to flip a state between `Ready` and `Processing`. Under contention some
 //! attempts lose the race; they are counted like the others.
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use divan::{Bencher, black_box};
-use remuda::state::{Machine, StateCell, WorkerState};
+use remuda::state::{StateMachine, WorkerState};
 
 const THREADS: &[usize] = &[1, 2, 4];
 
@@ -42,17 +42,8 @@ fn baseline_instant_now() -> Instant {
 }
 
 #[divan::bench(threads = THREADS, sample_size = ATTEMPTS)]
-fn transition_without_history(bencher: Bencher) {
-    let cell = StateCell::new(WorkerState::Ready);
-    bencher.bench(|| {
-        let from = black_box(&cell).get();
-        cell.advance(from, flip(from))
-    });
-}
-
-#[divan::bench(threads = THREADS, sample_size = ATTEMPTS)]
 fn transition_with_history(bencher: Bencher) {
-    let machine = Machine::new(WorkerState::Ready);
+    let machine = StateMachine::new(WorkerState::Ready);
     let at = Instant::now();
     bencher.bench(|| {
         let from = black_box(&machine).get();
@@ -63,7 +54,7 @@ fn transition_with_history(bencher: Bencher) {
 /// As the pool calls it: the clock is read for each transition.
 #[divan::bench(threads = THREADS, sample_size = ATTEMPTS)]
 fn transition_with_history_and_clock(bencher: Bencher) {
-    let machine = Machine::new(WorkerState::Ready);
+    let machine = StateMachine::new(WorkerState::Ready);
     bencher.bench(|| {
         let from = black_box(&machine).get();
         machine.advance(from, flip(from), Instant::now(), "bench")
@@ -73,7 +64,7 @@ fn transition_with_history_and_clock(bencher: Bencher) {
 /// The reason is built for each transition, as on the rare paths that quote an exit code.
 #[divan::bench]
 fn transition_with_owned_reason(bencher: Bencher) {
-    let machine = Machine::new(WorkerState::Ready);
+    let machine = StateMachine::new(WorkerState::Ready);
     let at = Instant::now();
     bencher.bench(|| {
         let from = black_box(&machine).get();

@@ -46,7 +46,7 @@ use crate::{
     config::{Config, KindConfig},
     metrics::{Metrics, Refusal},
     model::{DeathCertificate, WorkerId},
-    state::{Machine, Occupancy, PoolLifecycle, Transition, WorkerState},
+    state::{Occupancy, PoolLifecycle, StateMachine, Transition, WorkerState},
     worker::{PoolWorker, Sample, Snapshot, SocketDir, Spawner},
 };
 
@@ -88,7 +88,7 @@ struct Inner {
     broker: Broker,
     metrics: Arc<Metrics>,
     events: Arc<EventBus>,
-    lifecycle: Machine<PoolLifecycle>,
+    lifecycle: StateMachine<PoolLifecycle>,
     /// Why no new queries are taken though the server goes on, if someone said so.
     drained: Mutex<Option<String>>,
     /// Whether the server is about to stop: queries should go elsewhere, but those that come are still taken.
@@ -200,7 +200,7 @@ impl Inner {
             broker: parts.broker,
             metrics: parts.metrics,
             events: Arc::default(),
-            lifecycle: Machine::new(PoolLifecycle::Initializing),
+            lifecycle: StateMachine::new(PoolLifecycle::Initializing),
             drained: Mutex::default(),
             leaving: AtomicBool::new(false),
             next_worker: AtomicU64::new(1),

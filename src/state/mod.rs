@@ -1,9 +1,6 @@
-//! The state machines as pure tables: what may follow what, with no I/O, no clock and no logging.
+//! The state machines as pure tables of allowed transitions, with no I/O, no clock and no logging.
 
-mod cell;
 mod circuit;
-mod connection;
-mod history;
 mod machine;
 #[cfg(test)]
 mod matrix;
@@ -16,28 +13,26 @@ use std::fmt::{self, Debug, Display};
 
 use thiserror::Error;
 
-pub use cell::{Refused, StateCell};
 pub use circuit::CircuitState;
-pub use connection::ConnectionState;
-pub use history::{DEFAULT_HISTORY_LIMIT, History, Transition};
-pub use machine::Machine;
+pub use machine::{StateMachine, Transition, TransitionError};
 pub use pool::{Occupancy, PoolLifecycle};
 pub use query::QueryState;
 pub use worker::WorkerState;
 
 /// The states of one machine and the moves between them; declared with `states!`, never by hand.
 pub trait State: Copy + Eq + Debug + Display + Send + Sync + 'static {
-    /// What error texts call the thing that has this state.
+    /// Name of the thing that has this state, for error texts.
     const MACHINE: &'static str;
 
     /// Every state, each at its own `index()`, so that per-state counters can be plain arrays.
     const ALL: &'static [Self];
 
-    /// Every allowed move. A state never moves to itself.
+    /// Every allowed transition. None leads from a state to itself.
     const TABLE: &'static [(Self, Self)];
 
-    /// `TABLE` as one word for each state, bit `to` of word `from`, so that a check costs no search.
-    const MASKS: &'static [u32];
+    /// True if the table has this transition. Costs no search.
+    #[must_use]
+    fn allows(self, to: Self) -> bool;
 
     /// The `snake_case` word used for metric labels, log fields and error texts.
     #[must_use]
@@ -47,42 +42,32 @@ pub trait State: Copy + Eq + Debug + Display + Send + Sync + 'static {
     #[must_use]
     fn index(self) -> usize;
 
-    /// `None` for a number that stands for no state.
-    #[must_use]
-    fn from_index(index: usize) -> Option<Self> {
-        Self::ALL.get(index).copied()
-    }
-
     /// The states that may follow this one; none if it is final.
     fn successors(self) -> impl Iterator<Item = Self> {
-        let mask = Self::MASKS[self.index()];
-        Self::ALL.iter().copied().filter(move |to| mask & (1 << to.index()) != 0)
+        Self::ALL.iter().copied().filter(move |to| self.allows(*to))
     }
 }
 
-/// A move that the table does not have. It is a bug in the caller, not a race.
+/// A transition that the table does not have. It is a bug in the caller, not a race.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{} cannot go from {from} to {to}: {}", S::MACHINE, WayOut(*.from))]
+#[error("{} cannot go from {from} to {to}: {}", S::MACHINE, AllowedNext(*.from))]
 pub struct IllegalTransition<S: State> {
     pub from: S,
     pub to: S,
 }
 
-/// Checks one move against the table, in constant time.
+/// Checks one transition against the table.
 ///
 /// # Errors
-/// `IllegalTransition` if the table has no such move.
+/// `IllegalTransition` if the table does not have it.
 pub fn transition<S: State>(from: S, to: S) -> Result<(), IllegalTransition<S>> {
-    if S::MASKS[from.index()] & (1 << to.index()) == 0 {
-        return Err(IllegalTransition { from, to });
-    }
-    Ok(())
+    if from.allows(to) { Ok(()) } else { Err(IllegalTransition { from, to }) }
 }
 
-/// Spells out what would have been allowed, so that the error text is enough to see the mistake.
-struct WayOut<S>(S);
+/// Lists the allowed transitions, so that the error text is enough to see the mistake.
+struct AllowedNext<S>(S);
 
-impl<S: State> Display for WayOut<S> {
+impl<S: State> Display for AllowedNext<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allowed: Vec<_> = self.0.successors().map(S::name).collect();
         match allowed.as_slice() {
@@ -97,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_illegal_transition_names_the_machine_both_states_and_the_way_out() {
+    fn illegal_transition_names_the_machine_both_states_and_the_way_out() {
         let error = transition(WorkerState::Ready, WorkerState::Loading).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -107,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_illegal_transition_out_of_a_final_state_says_that_it_is_final() {
+    fn illegal_transition_out_of_a_final_state_says_that_it_is_final() {
         let error = transition(QueryState::Complete, QueryState::Cancelled).unwrap_err();
         assert_eq!(error.to_string(), "query cannot go from complete to cancelled: complete is final");
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::states::states;
 
 states! {
-    /// Whether the pool as a whole takes queries.
+    /// Phase in the life of the whole pool.
     pub enum PoolLifecycle as "pool" {
         /// The first workers are being started.
         Initializing => "initializing",
@@ -26,8 +26,7 @@ states! {
     }
 }
 
-/// How full the pool is. It is worked out from the worker count when asked for and stored nowhere,
-/// so it cannot drift from the truth.
+/// Fill level of the pool. It is computed from the worker count on demand and stored nowhere, so it cannot drift from the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Occupancy {
     /// No worker at all.
@@ -39,9 +38,6 @@ pub enum Occupancy {
 }
 
 impl Occupancy {
-    /// Every occupancy, so that a metric can report the ones that do not hold as zero.
-    pub const ALL: &'static [Self] = &[Self::Idle, Self::Active, Self::AtCapacity];
-
     /// A pool with no room at all is at capacity even when empty: nothing can be spawned. A pool
     /// above its maximum, as after a reload that lowered it, is at capacity too.
     #[must_use]
@@ -54,21 +50,15 @@ impl Occupancy {
             Self::Active
         }
     }
-
-    /// The `snake_case` word used for metric labels.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Active => "active",
-            Self::AtCapacity => "at_capacity",
-        }
-    }
 }
 
 impl fmt::Display for Occupancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(match self {
+            Self::Idle => "idle",
+            Self::Active => "active",
+            Self::AtCapacity => "at_capacity",
+        })
     }
 }
 
@@ -79,7 +69,7 @@ mod tests {
     use crate::state::matrix::assert_transitions;
 
     #[test]
-    fn every_pair_of_pool_states_is_allowed_or_refused_as_drawn() {
+    fn pool_transitions_are_as_drawn() {
         assert_transitions::<PoolLifecycle>(
             "
                           initializing ready draining shut_down
@@ -98,24 +88,23 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_for_one_worker_is_never_in_between() {
+    fn pool_for_one_worker_is_never_in_between() {
         assert_eq!(Occupancy::of(0, 1), Idle);
         assert_eq!(Occupancy::of(1, 1), AtCapacity);
     }
 
     #[test]
-    fn a_pool_above_its_maximum_is_at_capacity() {
+    fn pool_above_its_maximum_is_at_capacity() {
         assert_eq!(Occupancy::of(5, 3), AtCapacity);
     }
 
     #[test]
-    fn an_empty_pool_without_room_is_at_capacity() {
+    fn empty_pool_without_room_is_at_capacity() {
         assert_eq!(Occupancy::of(0, 0), AtCapacity);
     }
 
     #[test]
-    fn occupancies_print_as_metric_labels() {
-        let labels = Occupancy::ALL.iter().map(ToString::to_string);
-        assert!(labels.eq(["idle", "active", "at_capacity"]));
+    fn occupancy_prints_in_snake_case() {
+        assert_eq!([Idle, Active, AtCapacity].map(|level| level.to_string()), ["idle", "active", "at_capacity"]);
     }
 }

@@ -3,7 +3,7 @@
 use super::states::states;
 
 states! {
-    /// Where a query is in its life. More messages while `Streaming` are not transitions.
+    /// Phase in the life of a query. Further messages while `Streaming` are not transitions.
     pub enum QueryState as "query" {
         /// It waits for a worker.
         Pending => "pending",
@@ -32,7 +32,7 @@ states! {
 }
 
 impl QueryState {
-    /// Whether the query is over; it gets exactly one such state, whatever races.
+    /// True once the query is over. It reaches exactly one such state, whatever races.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Error | Self::Cancelled | Self::Rejected)
@@ -43,10 +43,10 @@ impl QueryState {
 mod tests {
     use super::QueryState::{self, Cancelled, Complete, Error, Processing, Rejected};
     use crate::state::matrix::assert_transitions;
-    use crate::state::{State, StateCell};
+    use crate::state::{State, StateMachine};
 
     #[test]
-    fn every_pair_of_query_states_is_allowed_or_refused_as_drawn() {
+    fn query_transitions_are_as_drawn() {
         assert_transitions::<QueryState>(
             "
                           pending processing streaming retry_pending complete error cancelled rejected
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_states_without_a_way_out_are_terminal() {
+    fn terminal_states_are_those_without_a_way_out() {
         for &state in QueryState::ALL {
             let terminal = [Complete, Error, Cancelled, Rejected].contains(&state);
             assert_eq!(state.is_terminal(), terminal, "{state}");
@@ -74,14 +74,15 @@ mod tests {
     #[test]
     fn completion_and_cancel_racing_leave_one_terminal_state() {
         for _ in 0..500 {
-            let cell = StateCell::new(Processing);
+            let machine = StateMachine::new(Processing);
             let outcomes = std::thread::scope(|scope| {
-                let cell = &cell;
-                let racers = [Complete, Cancelled, Error].map(|to| scope.spawn(move || cell.advance_to(to)));
+                let (machine, at) = (&machine, std::time::Instant::now());
+                let racers =
+                    [Complete, Cancelled, Error].map(|to| scope.spawn(move || machine.advance_to(to, at, "race")));
                 racers.map(|racer| racer.join().expect("no racer panics"))
             });
             assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
-            assert!(cell.get().is_terminal());
+            assert!(machine.get().is_terminal());
         }
     }
 }

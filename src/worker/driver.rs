@@ -6,7 +6,7 @@ use tracing::{Instrument, Span, info, warn};
 
 use crate::{
     model::{DeathCause, DeathCertificate, Exit, StopStage},
-    state::{ConnectionState, WorkerState},
+    state::WorkerState,
 };
 
 use super::{
@@ -78,7 +78,6 @@ impl Driver {
         self.measure();
         let (exit, stage) = self.stop_process(end.farewell).await;
         self.connection = None;
-        let _ = self.worker.connection.advance_to(ConnectionState::Disconnected);
         let stderr = std::mem::take(&mut self.drains).finish().await;
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         self.span().in_scope(|| log_end(&certificate));

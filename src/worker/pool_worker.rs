@@ -17,7 +17,7 @@ use crate::{
     config::KindConfig,
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
-    state::{ConnectionState, Machine, Refused, StateCell, Transition, WorkerState},
+    state::{StateMachine, Transition, TransitionError, WorkerState},
     sync::Mutex,
 };
 
@@ -37,8 +37,7 @@ pub struct PoolWorker {
     pub kind: Arc<KindConfig>,
     pub metrics: Arc<KindMetrics>,
     observer: Arc<dyn WorkerObserver>,
-    machine: Machine<WorkerState>,
-    pub(super) connection: StateCell<ConnectionState>,
+    machine: StateMachine<WorkerState>,
     pub created: Instant,
     pub(super) created_at: SystemTime,
     /// Which of the pool's kinds it belongs to.
@@ -124,8 +123,7 @@ impl PoolWorker {
             kind,
             metrics,
             observer,
-            machine: Machine::new(WorkerState::Spawning),
-            connection: StateCell::new(ConnectionState::Disconnected),
+            machine: StateMachine::new(WorkerState::Spawning),
             created: now,
             created_at: SystemTime::now(),
             lock: Mutex::new(Inner {
@@ -353,7 +351,7 @@ impl PoolWorker {
         from: WorkerState,
         to: WorkerState,
         reason: &'static str,
-    ) -> Result<(), Refused<WorkerState>> {
+    ) -> Result<(), TransitionError<WorkerState>> {
         self.step_quietly(from, to, Instant::now(), reason)?;
         self.announce(Some(from), to, Cow::Borrowed(reason), None);
         Ok(())
@@ -366,7 +364,7 @@ impl PoolWorker {
         to: WorkerState,
         now: Instant,
         reason: &'static str,
-    ) -> Result<(), Refused<WorkerState>> {
+    ) -> Result<(), TransitionError<WorkerState>> {
         self.machine.advance(from, to, now, reason)?;
         self.metrics.worker_moved(from, to);
         Ok(())
@@ -378,7 +376,7 @@ impl PoolWorker {
         to: WorkerState,
         reason: impl Into<Cow<'static, str>>,
         query: Option<&QueryId>,
-    ) -> Result<(), Refused<WorkerState>> {
+    ) -> Result<(), TransitionError<WorkerState>> {
         let reason = reason.into();
         let from = self.machine.advance_to(to, Instant::now(), reason.clone())?;
         self.metrics.worker_moved(from, to);

@@ -16,7 +16,7 @@ use crate::{
     config::{Transport, WorkDir},
     model::DeathCause,
     protocol::{PROTOCOL_VERSION, ProtocolError, WorkerFrame},
-    state::{ConnectionState, WorkerState},
+    state::WorkerState,
 };
 
 use super::{
@@ -120,7 +120,6 @@ impl Driver {
                 return UnixStream::from_std(stream).map_err(setup);
             }
         };
-        let _ = self.worker.connection.advance(ConnectionState::Disconnected, ConnectionState::Connecting);
         let process = self.process.as_ref().expect("the process was spawned");
         let mut stranger = None;
         tokio::select! {
@@ -142,8 +141,6 @@ impl Driver {
         let max_line = usize::try_from(self.worker.kind.max_line_bytes).unwrap_or(usize::MAX);
         self.connection = Some(Connection::new(read, max_line));
         self.worker.connected(Outbox::new(write.into()));
-        let _ = self.worker.connection.advance_to(ConnectionState::Connecting);
-        let _ = self.worker.connection.advance_to(ConnectionState::Connected);
         let _ = self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");
     }
 

@@ -5,7 +5,7 @@ import subprocess
 import rig
 
 UNITS = {"ps": 1e-3, "ns": 1, "µs": 1e3, "ms": 1e6}
-ROWS = ["baseline_compare_exchange", "transition_without_history", "transition_with_history", "transition_with_history_and_clock"]
+ROWS = ["baseline_compare_exchange", "transition_with_history", "transition_with_history_and_clock"]
 
 
 def medians(text):
