@@ -146,12 +146,13 @@ struct Doors {
 impl Doors {
     fn of(config: &ServerConfig) -> Self {
         let mut options = Vec::new();
-        if let Some(tls) = &config.tls {
+        let tls = config.tls();
+        if let Some(tls) = &tls {
             options.extend(["--tls-ca FILE", "--tls-name NAME"]);
             options.extend(tls.client_ca.iter().map(|_| "--tls-cert FILE --tls-key FILE"));
         }
         options.extend(config.tokens.iter().map(|_| "--token-file FILE"));
-        Self { tls: config.tls.is_some(), http_tls: config.tls.is_some() && config.http_tls, options }
+        Self { tls: tls.is_some(), http_tls: tls.is_some() && config.http_tls, options }
     }
 }
 

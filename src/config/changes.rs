@@ -1,21 +1,16 @@
-//! What a reload changes: each value that differs, and what it takes for the new one to hold.
+//! Differences between two configurations, each with its effect in a reload.
 
 use std::collections::{HashMap, HashSet};
 
-use super::keys::{self, Key, Reload};
-use super::model::{Config, KindConfig};
-use super::section::Section;
-use super::show::{Entry, bare_or_quoted, strings, written, written_kind};
+use super::keys;
+use super::keys::kind::KindConfig;
+use super::model::Config;
+use super::schema::{Effect, KeyValue};
+use super::show::written;
+use super::text::{toml_key, toml_strings};
 
-/// What stands for a variable's value, which may be a secret.
+/// Shown in place of a variable's value, which may be a secret.
 const HIDDEN: &str = "(hidden)";
-
-/// Every difference between two configurations: first what holds for the whole server, then the kinds.
-/// In each of the two, what is gone comes last. The order of the kinds is no difference.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changes {
-    pub changes: Vec<Change>,
-}
 
 /// One value that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +18,7 @@ pub struct Change {
     /// As `pool.max_workers` or `kinds.embed.max`; `kinds.embed` for a whole kind, and
     /// `kinds.embed.env.TOKEN` for a variable.
     pub path: String,
-    /// As [`show`](super::show()) writes it; `None` if it is unset. Of a whole kind it is the
+    /// The value as [`show`](super::show()) writes it; `None` if it is unset. Of a whole kind it is the
     /// command, and of a variable only that it is set.
     pub old: Option<String>,
     /// Likewise.
@@ -31,136 +26,100 @@ pub struct Change {
     pub effect: Effect,
 }
 
-/// What it takes for a new value to hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// It holds at once.
-    Applied,
-    /// The kind's workers are replaced, one after the other.
-    Rolls,
-    KindAdded,
-    KindRemoved,
-    /// Only a restart of the server makes it hold.
-    NeedsRestart,
-}
-
-impl From<Reload> for Effect {
-    fn from(reload: Reload) -> Self {
-        match reload {
-            Reload::AtOnce => Self::Applied,
-            Reload::Rolls => Self::Rolls,
-            Reload::Restart => Self::NeedsRestart,
-        }
-    }
-}
-
-/// What differs between the configuration in effect and one that is to take its place.
+/// Every difference between the configuration in effect and one that is to replace it: first those of the whole
+/// server, then those of the kinds. In each of the two, removals come last. The order of the kinds is no difference.
 #[must_use]
-pub fn changes(old: &Config, new: &Config) -> Changes {
-    let mut changes = compare("", &general_lines(old), &general_lines(new));
+pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = compare(&general_values(old), &general_values(new));
     changes.extend(changes_of_kinds(&old.kinds, &new.kinds));
-    Changes { changes }
+    changes
 }
 
 impl KindConfig {
-    /// Whether workers started with `self` have to be replaced to be as `new` says.
+    /// True if workers started with `self` have to be replaced to be as `new` says.
     #[must_use]
     pub fn must_roll(&self, new: &KindConfig) -> bool {
-        let changes = compare("", &kind_lines(self), &kind_lines(new));
-        changes.iter().any(|change| change.effect == Effect::Rolls)
+        compare(&kind_values(self), &kind_values(new)).iter().any(|change| change.effect == Effect::Rolls)
     }
 }
 
 /// A value that is set.
-struct Line {
+struct SetValue {
     path: String,
-    key: &'static Key,
+    effect: Effect,
     value: String,
-    /// Whether the value must not be shown.
-    secret: bool,
+    is_secret: bool,
 }
 
-impl Line {
-    fn new(section: &str, (key, value): Entry) -> Option<Self> {
-        let path = if section.is_empty() { key.name.to_owned() } else { format!("{section}.{}", key.name) };
-        Some(Self { path, key, value: value?, secret: false })
+impl SetValue {
+    fn new(header: &str, (key, value): KeyValue) -> Option<Self> {
+        Some(Self { path: format!("{header}.{}", key.name), effect: key.effect, value: value?, is_secret: false })
     }
 
     fn shown(&self) -> String {
-        if self.secret { HIDDEN.to_owned() } else { self.value.clone() }
+        if self.is_secret { HIDDEN.to_owned() } else { self.value.clone() }
     }
 }
 
 /// Everything but the kinds.
-fn general_lines(config: &Config) -> Vec<Line> {
-    let sections = Section::ALL.into_iter().filter(|section| *section != Section::Kind);
-    let sections = sections.flat_map(|section| written(section, config));
-    sections
-        .flat_map(|(header, entries)| entries.into_iter().filter_map(move |entry| Line::new(&header, entry)))
+fn general_values(config: &Config) -> Vec<SetValue> {
+    let general = written(config).into_iter().filter(|written| written.section.header != keys::KIND.header);
+    general
+        .flat_map(|written| written.entries.into_iter().filter_map(move |entry| SetValue::new(&written.header, entry)))
         .collect()
 }
 
-/// The values of a kind, their paths starting at its section. Each variable is a value of its own.
-fn kind_lines(config: &KindConfig) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for entry in written_kind(config) {
-        if entry.0.name == keys::kind::ENV.name {
-            lines.extend(config.env.iter().map(variable));
+/// The values of a kind. Each variable is a value of its own.
+fn kind_values(config: &KindConfig) -> Vec<SetValue> {
+    let header = format!("kinds.{}", config.name);
+    let mut values = Vec::new();
+    for entry in config.entries().into_iter().chain(config.confinement.entries()) {
+        if entry.0.name == "env" {
+            values.extend(config.env.iter().map(|(name, value)| SetValue {
+                path: format!("{header}.env.{}", toml_key(name)),
+                effect: entry.0.effect,
+                value: value.clone(),
+                is_secret: true,
+            }));
         } else {
-            lines.extend(Line::new("", entry));
+            values.extend(SetValue::new(&header, entry));
         }
     }
-    lines
+    values
 }
 
-fn variable((name, value): (&String, &String)) -> Line {
-    let key = &keys::kind::ENV;
-    Line { path: format!("{}.{}", key.name, bare_or_quoted(name)), key, value: value.clone(), secret: true }
-}
-
-/// The lines that differ, each path after `prefix`.
-fn compare(prefix: &str, old: &[Line], new: &[Line]) -> Vec<Change> {
-    let before: HashMap<&str, &Line> = old.iter().map(|line| (line.path.as_str(), line)).collect();
-    let after: HashSet<&str> = new.iter().map(|line| line.path.as_str()).collect();
-    let change = |old: Option<&Line>, new: Option<&Line>| {
-        let line = new.or(old).expect("one of the two is there");
-        Change {
-            path: format!("{prefix}{}", line.path),
-            old: old.map(Line::shown),
-            new: new.map(Line::shown),
-            effect: line.key.reload.into(),
-        }
+fn compare(old: &[SetValue], new: &[SetValue]) -> Vec<Change> {
+    let before: HashMap<&str, &SetValue> = old.iter().map(|value| (value.path.as_str(), value)).collect();
+    let after: HashSet<&str> = new.iter().map(|value| value.path.as_str()).collect();
+    let change = |value: &SetValue, old: Option<&SetValue>, new: Option<&SetValue>| Change {
+        path: value.path.clone(),
+        old: old.map(SetValue::shown),
+        new: new.map(SetValue::shown),
+        effect: value.effect,
     };
-    let set = new.iter().filter_map(|line| match before.get(line.path.as_str()) {
-        Some(old) if old.value == line.value => None,
-        old => Some(change(old.copied(), Some(line))),
+    let set = new.iter().filter_map(|value| match before.get(value.path.as_str()) {
+        Some(old) if old.value == value.value => None,
+        old => Some(change(value, old.copied(), Some(value))),
     });
-    let unset = old.iter().filter(|line| !after.contains(line.path.as_str()));
-    set.chain(unset.map(|line| change(Some(line), None))).collect()
-}
-
-fn by_name(kinds: &[KindConfig]) -> HashMap<&str, &KindConfig> {
-    kinds.iter().map(|kind| (&*kind.name, kind)).collect()
+    let unset = old.iter().filter(|value| !after.contains(value.path.as_str()));
+    set.chain(unset.map(|value| change(value, Some(value), None))).collect()
 }
 
 fn changes_of_kinds(old: &[KindConfig], new: &[KindConfig]) -> Vec<Change> {
-    let (before, after) = (by_name(old), by_name(new));
+    let find = |kinds: &'_ [KindConfig], name: &str| kinds.iter().position(|kind| *kind.name == *name);
+    let whole = |kind: &KindConfig, effect| {
+        let command = Some(toml_strings(&kind.command));
+        let (old, new) = if effect == Effect::KindAdded { (None, command) } else { (command, None) };
+        Change { path: format!("kinds.{}", kind.name), old, new, effect }
+    };
     let mut changes = Vec::new();
     for kind in new {
-        let path = format!("kinds.{}", kind.name);
-        match before.get(&*kind.name) {
-            Some(old) => changes.extend(compare(&format!("{path}."), &kind_lines(old), &kind_lines(kind))),
-            None => {
-                changes.push(Change { path, old: None, new: Some(strings(&kind.command)), effect: Effect::KindAdded });
-            }
+        match find(old, &kind.name) {
+            Some(index) => changes.extend(compare(&kind_values(&old[index]), &kind_values(kind))),
+            None => changes.push(whole(kind, Effect::KindAdded)),
         }
     }
-    let removed = old.iter().filter(|kind| !after.contains_key(&*kind.name));
-    changes.extend(removed.map(|kind| Change {
-        path: format!("kinds.{}", kind.name),
-        old: Some(strings(&kind.command)),
-        new: None,
-        effect: Effect::KindRemoved,
-    }));
+    let removed = old.iter().filter(|kind| find(new, &kind.name).is_none());
+    changes.extend(removed.map(|kind| whole(kind, Effect::KindRemoved)));
     changes
 }

@@ -1,26 +1,20 @@
 //! The environment that workers get: little of the server's own, because that tends to hold secrets.
 
-use std::path::PathBuf;
+use super::keys::kind::KindConfig;
+use super::load::environment;
 
-use super::{BASE_ENVIRONMENT, KindConfig, PoolConfig, environment};
+/// The server's variables that every worker gets. No other reaches a worker unless `pass_env` names it.
+const BASE_ENVIRONMENT: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
-impl PoolConfig {
-    /// Where the sockets of workers go.
-    #[must_use]
-    pub fn socket_dir(&self) -> PathBuf {
-        self.socket_dir.clone().unwrap_or_else(std::env::temp_dir)
-    }
-}
-
-/// The variables of a kind's workers, but for those that tell each worker who it is.
+/// The variables of a kind's workers, except those that identify each worker.
 #[must_use]
 pub fn worker_environment(kind: &KindConfig) -> Vec<(String, String)> {
     compose(kind, environment())
 }
 
 fn compose(kind: &KindConfig, server: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
-    let passed = |name: &str| BASE_ENVIRONMENT.contains(&name) || kind.pass_env.iter().any(|passed| passed == name);
-    let mut variables: Vec<_> = server.filter(|(name, _)| passed(name) && !kind.env.contains_key(name)).collect();
+    let is_passed = |name: &str| BASE_ENVIRONMENT.contains(&name) || kind.pass_env.iter().any(|passed| passed == name);
+    let mut variables: Vec<_> = server.filter(|(name, _)| is_passed(name) && !kind.env.contains_key(name)).collect();
     variables.extend(kind.env.clone());
     variables
 }
@@ -31,7 +25,7 @@ mod tests {
     use crate::config::{Config, Overrides, Source};
 
     #[test]
-    fn a_worker_gets_the_base_what_is_passed_and_what_is_set() {
+    fn worker_gets_base_passed_and_set_variables() {
         let text = "[kinds.k]\ncommand = [\"x\"]\npass_env = [\"CUDA\"]\nenv = { LANG = \"C\", MODE = \"fast\" }\n";
         let source = Source::Text { name: "t.toml".to_owned(), text: text.to_owned(), base_dir: "/".into() };
         let config = Config::load(source, [], &Overrides::default()).unwrap();

@@ -1,16 +1,13 @@
-//! Mistakes in the configuration: where, in which key, and what; collected until all of it was
-//! read.
+//! Mistakes in the configuration: where, in which key, and what; collected until all of it was read.
 
 use std::fmt;
 
-use super::problem::Problem;
-
-/// Where a value was written. The order is that of a report: the file from top to bottom, then the
-/// variables, then the flags.
+/// The place where a value was written. The order is that of a report: the file from top to bottom,
+/// then the variables, then the flags.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// The file as a whole, for what is nowhere in it.
-    Whole,
+pub(super) enum Location {
+    /// The file as a whole, for something that is missing from it.
+    File,
     /// Both count from 1; the column counts characters.
     At { line: usize, column: usize },
     /// An environment variable, by name.
@@ -19,12 +16,11 @@ pub enum Place {
     Flag(&'static str),
 }
 
-impl Place {
-    /// The place as a person looks it up, in the file called `file`.
-    #[must_use]
-    pub fn in_file(&self, file: &str) -> String {
+impl Location {
+    /// The location as a person looks it up, in the file called `file`.
+    pub(super) fn in_file(&self, file: &str) -> String {
         match self {
-            Self::Whole => file.to_owned(),
+            Self::File => file.to_owned(),
             Self::At { line, column } => format!("{file}:{line}:{column}"),
             Self::Variable(name) => name.clone(),
             Self::Flag(flag) => (*flag).to_owned(),
@@ -34,31 +30,19 @@ impl Place {
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    pub place: Place,
+pub(super) struct Mistake {
+    pub(super) location: Location,
     /// The section and key, as `kinds.embed.min`; empty when the mistake is in no key.
-    pub path: String,
-    pub problem: Problem,
+    pub(super) path: String,
+    /// What is wrong, on one line.
+    pub(super) problem: String,
 }
 
-/// Every mistake of one configuration, in the order of their places; never empty.
+/// Every mistake of one configuration, in the order of their locations; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     file: String,
-    mistakes: Vec<Mistake>,
-}
-
-impl ConfigErrors {
-    /// The file's name, as it is printed.
-    #[must_use]
-    pub fn file(&self) -> &str {
-        &self.file
-    }
-
-    #[must_use]
-    pub fn mistakes(&self) -> &[Mistake] {
-        &self.mistakes
-    }
+    pub(super) mistakes: Vec<Mistake>,
 }
 
 impl std::error::Error for ConfigErrors {}
@@ -66,7 +50,7 @@ impl std::error::Error for ConfigErrors {}
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for mistake in &self.mistakes {
-            write!(f, "{}: ", mistake.place.in_file(&self.file))?;
+            write!(f, "{}: ", mistake.location.in_file(&self.file))?;
             if !mistake.path.is_empty() {
                 write!(f, "{}: ", mistake.path)?;
             }
@@ -82,7 +66,8 @@ impl fmt::Display for ConfigErrors {
 /// Collects mistakes while the configuration is read.
 #[derive(Debug)]
 pub(super) struct Mistakes {
-    file: String,
+    /// The file's name, as it is printed.
+    pub(super) file: String,
     found: Vec<Mistake>,
 }
 
@@ -91,21 +76,17 @@ impl Mistakes {
         Self { file, found: Vec::new() }
     }
 
-    pub(super) fn file(&self) -> &str {
-        &self.file
+    pub(super) fn add(&mut self, location: &Location, path: impl Into<String>, problem: impl Into<String>) {
+        self.found.push(Mistake { location: location.clone(), path: path.into(), problem: problem.into() });
     }
 
-    pub(super) fn add(&mut self, place: &Place, path: impl Into<String>, problem: Problem) {
-        self.found.push(Mistake { place: place.clone(), path: path.into(), problem });
-    }
-
-    /// `Ok` if there were none.
+    /// Returns `Ok` if there were none.
     pub(super) fn finish(mut self) -> Result<(), ConfigErrors> {
         if self.found.is_empty() {
             return Ok(());
         }
-        self.found.sort_by(|a, b| a.place.cmp(&b.place));
-        // A broken bracket is found once for each level that it leaves open.
+        self.found.sort_by(|a, b| a.location.cmp(&b.location));
+        // The parser reports a broken bracket once for each level that it leaves open.
         self.found.dedup();
         Err(ConfigErrors { file: self.file, mistakes: self.found })
     }

@@ -1,140 +1,256 @@
-//! Reads the kinds, and checks the rules that tie several of them together.
+//! Reads the kinds of worker, and checks the rules within each kind and between them.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::budget;
-use super::error::{Mistakes, Place};
-use super::keys::kind as keys;
-use super::kind::{self, ReadKind};
-use super::model::KindConfig;
-use super::problem::Problem;
-use super::reader::SectionReader;
-use super::section::Section;
-use super::sections::{Input, as_table};
-use super::suggest::{first_few, quote, segment};
-use super::tree::{Field, Table};
+use super::error::{Location, Mistakes};
+use super::keys::confinement::{self, Confinement};
+use super::keys::kind::{Affinity, KindConfig, KindSettings};
+use super::keys::pool::PoolSettings;
+use super::numbers::{show_duration, show_size};
+use super::reader::{SectionReader, Setting};
+use super::strings::Word;
+use super::text::{first_few, quote, segment};
 
-/// The kinds, and what the other sections need to know about them.
-pub(super) struct ReadKinds {
-    pub(super) configs: Vec<KindConfig>,
-    /// Every type that a query can have; `None` if that is not known, as when a kind takes any.
-    pub(super) served_types: Option<BTreeSet<String>>,
+/// A query's capabilities are compared with every one of a kind's, so these are few.
+const MAX_CAPABILITIES: usize = 64;
+
+/// One kind as it was read, for the rules between kinds.
+pub(super) struct ReadKind<'t> {
+    name: String,
+    settings: KindSettings<'t>,
+    confinement: Confinement,
+    /// As `kinds.embed`.
+    path: String,
+    header: Location,
 }
 
-/// What the pool has room for; `None` if that has no bound, or is mistaken.
-pub(super) struct Room {
-    pub(super) workers: Option<usize>,
-    pub(super) memory: Option<u64>,
-}
-
-/// Reads all kinds, which must find `room` in the pool.
-pub(super) fn read(input: &Input<'_>, room: &Room, mistakes: &mut Mistakes) -> ReadKinds {
-    let mut kinds = Vec::new();
-    let fields = fields(input.tree, mistakes);
-    for field in fields {
-        let section_path = format!("kinds.{}", segment(&field.name));
-        if !is_kind_name(&field.name) {
-            mistakes.add(&field.place, &section_path, Problem::KindName);
+impl<'t> ReadKind<'t> {
+    /// Reads the kind called `name` and checks its own rules.
+    pub(super) fn read(name: &str, mut section: SectionReader<'t, '_>) -> Self {
+        if !is_kind_name(name) {
+            let rule = "is not a kind's name: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter";
+            section.mistakes.add(&section.header, &section.path, rule);
         }
-        if let Some(table) = as_table(field, &section_path, &section_path, mistakes) {
-            let found = (table, field.place.clone());
-            let section = SectionReader::new(Section::Kind, section_path, found, mistakes);
-            kinds.push(kind::read(section, &field.name, input));
+        let mut settings = KindSettings::read(&mut section);
+        if settings.command.written().is_some_and(Vec::is_empty) {
+            section.report(&settings.command, "must not be empty");
         }
+        check_capabilities(&settings, &mut section);
+        check_sizes(&mut settings, &mut section);
+        check_times(&mut settings, &mut section);
+        check_affinity(&mut settings, &mut section);
+        let confinement = confinement::read(&mut section);
+        Self { name: name.to_owned(), settings, confinement, path: section.path, header: section.header }
     }
-    report_shared_types(&kinds, mistakes);
-    if let Some(limit) = room.workers {
-        report_too_many(&kinds, limit, mistakes);
-    }
-    if let Some(budget) = room.memory {
-        budget::report(&kinds, budget, mistakes);
-    }
-    // A kind that could not be read may serve anything.
-    let served_types = if kinds.len() == fields.len() { served_types(&kinds) } else { None };
-    ReadKinds { configs: kinds.into_iter().map(|kind| kind.config).collect(), served_types }
-}
 
-/// The types of all kinds together. With no kinds there is something else to mend first.
-fn served_types(kinds: &[ReadKind]) -> Option<BTreeSet<String>> {
-    let listed = |kind: &ReadKind| kind.types.valid().is_some_and(|types| !types.is_empty());
-    if kinds.is_empty() || !kinds.iter().all(listed) {
-        return None;
+    pub(super) fn into_config(self) -> KindConfig {
+        self.settings.into_config(self.name.into(), self.confinement)
     }
-    Some(kinds.iter().flat_map(|kind| kind.config.types.iter().cloned()).collect())
-}
 
-fn fields<'a>(tree: &'a Table, mistakes: &mut Mistakes) -> &'a [Field] {
-    let Some(field) = tree.get("kinds") else {
-        mistakes.add(&Place::Whole, "kinds", Problem::NoKinds);
-        return &[];
-    };
-    let Some(table) = as_table(field, "kinds", Section::Kind.header(), mistakes) else {
-        return &[];
-    };
-    if table.fields.is_empty() {
-        mistakes.add(&field.place, "kinds", Problem::NoKinds);
+    fn report<T>(&self, mistakes: &mut Mistakes, (key, setting): (&str, &Setting<'_, T>), problem: String) {
+        let location = setting.node.map_or(&self.header, |node| &node.location);
+        mistakes.add(location, format!("{}.{key}", self.path), problem);
     }
-    &table.fields
+
+    fn report_min(&self, mistakes: &mut Mistakes, problem: String) {
+        self.report(mistakes, ("min", &self.settings.min), problem);
+    }
+
+    fn min(&self) -> u64 {
+        self.settings.min.value as u64
+    }
+
+    /// Memory of the workers that are kept warm.
+    fn min_memory(&self) -> u64 {
+        self.settings.memory.value.unwrap_or(0).saturating_mul(self.min())
+    }
 }
 
 fn is_kind_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    name.len() <= 63 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(allowed)
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    name.len() <= 63 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_allowed)
+}
+
+fn check_capabilities(settings: &KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+    let items = settings.capabilities.node.map_or(&[][..], |node| node.items());
+    if items.len() > MAX_CAPABILITIES {
+        let problem = format!("lists {}; at most {MAX_CAPABILITIES} are allowed", items.len());
+        return section.report(&settings.capabilities, problem);
+    }
+    let mut seen = BTreeSet::new();
+    for (index, item) in items.iter().enumerate() {
+        if let Some(text) = item.text()
+            && !seen.insert(text)
+        {
+            let path = format!("{}.capabilities[{index}]", section.path);
+            section.mistakes.add(&item.location, path, format!("{} is listed twice", quote(text)));
+        }
+    }
+}
+
+fn check_sizes(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+    let (min, max) = (&settings.min, &mut settings.max);
+    if max.is_default() {
+        max.value = max.value.max(min.value.try_into().unwrap_or(max.value));
+    }
+    if let (Some(min_value), Some(max)) = (min.written(), max.valid())
+        && *min_value > max.get()
+    {
+        section.report(min, format!("{min_value} is more than `max`, which is {max}"));
+    }
+    let (soft, limit) = (&settings.memory_soft, settings.memory_limit.value);
+    if let (Some(Some(low)), Some(high)) = (soft.written(), limit)
+        && *low >= high
+    {
+        let (low, high) = (show_size(low), show_size(&high));
+        section.report(soft, format!("{low} is not less than `memory_limit`, which is {high}"));
+    }
+}
+
+fn check_times(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+    section.keep_order(&mut settings.connect_timeout, &settings.start_timeout, show_duration);
+    section.keep_order(&mut settings.restart_backoff, &settings.restart_backoff_max, show_duration);
+    let (warning, timeout) = (&mut settings.heartbeat_warning, &settings.heartbeat_timeout);
+    if warning.is_default() {
+        warning.value = warning.value.min(timeout.value / 2);
+    }
+    if let (Some(low), Some(high)) = (warning.written(), timeout.valid())
+        && low >= high
+    {
+        let (low, high) = (show_duration(low), show_duration(high));
+        section.report(warning, format!("{low} is not less than `heartbeat_timeout`, which is {high}"));
+    }
+}
+
+/// A keyed kind is strict by nature, so any other affinity is a mistake there.
+fn check_affinity(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+    let affinity = &mut settings.affinity;
+    if !settings.keyed.value {
+        return;
+    }
+    if let Some(written @ (Affinity::Off | Affinity::Prefer)) = affinity.written() {
+        let word = written.word();
+        let problem = format!("is \"{word}\", but a keyed kind is always \"strict\": remove `affinity`, or `keyed`");
+        section.report(affinity, problem);
+    }
+    affinity.value = Affinity::Strict;
+}
+
+/// Checks the rules between kinds, and that the pool has room for them.
+pub(super) fn check_together(kinds: &[ReadKind<'_>], pool: &PoolSettings<'_>, mistakes: &mut Mistakes) {
+    report_shared_types(kinds, mistakes);
+    if let Some(limit) = pool.max_workers.valid() {
+        report_too_many(kinds, limit.get() as u64, mistakes);
+    }
+    // A mistaken budget reads as none, so the kinds are not held to it.
+    if let Some(budget) = pool.memory_budget.value {
+        report_over_budget(kinds, budget, mistakes);
+    }
+}
+
+/// Every type that the kinds serve; `None` if that is unknown, as when a kind serves any or has a mistaken list.
+pub(super) fn served_types(kinds: &[ReadKind<'_>]) -> Option<BTreeSet<String>> {
+    let lists_types = |kind: &ReadKind<'_>| kind.settings.types.valid().is_some_and(|types| !types.is_empty());
+    // Without any kind there is another mistake to mend first.
+    let is_known = !kinds.is_empty() && kinds.iter().all(lists_types);
+    is_known.then(|| kinds.iter().flat_map(|kind| kind.settings.types.value.iter().cloned()).collect())
 }
 
 /// A query that names only its type must find one kind.
-fn report_shared_types(kinds: &[ReadKind], mistakes: &mut Mistakes) {
-    let mut first: HashMap<&str, (&str, &Place)> = HashMap::new();
+fn report_shared_types(kinds: &[ReadKind<'_>], mistakes: &mut Mistakes) {
+    let mut first: HashMap<&str, (&str, &Location)> = HashMap::new();
     for kind in kinds {
-        for item in &kind.types.value {
-            let name = &*kind.config.name;
-            let text = quote(&item.value);
-            let problem = match first.get(item.value.as_str()) {
+        let items = kind.settings.types.node.map_or(&[][..], |node| node.items());
+        for (index, item) in items.iter().enumerate() {
+            let Some(text) = item.text() else {
+                continue;
+            };
+            let problem = match first.get(text) {
                 None => {
-                    first.insert(&item.value, (name, &item.place));
+                    first.insert(text, (&kind.name, &item.location));
                     continue;
                 }
-                Some((other, _)) if *other == name => Problem::ListedTwice { text },
-                Some((other, place)) => {
-                    Problem::TypeTaken { text, kind: (*other).to_owned(), place: place.in_file(mistakes.file()) }
-                }
+                Some((other, _)) if *other == kind.name => format!("{} is listed twice", quote(text)),
+                Some((other, location)) => format!(
+                    "{} is already served by kind `{other}` ({}); a type belongs to one kind",
+                    quote(text),
+                    location.in_file(&mistakes.file)
+                ),
             };
-            mistakes.add(&item.place, &item.path, problem);
+            mistakes.add(&item.location, format!("{}.types[{index}]", kind.path), problem);
         }
     }
 }
 
 /// The pool must have room for the `min` of each kind, and of all of them together.
-fn report_too_many(kinds: &[ReadKind], limit: usize, mistakes: &mut Mistakes) {
-    let mut alone = false;
-    for kind in kinds.iter().filter(|kind| kind.config.min > limit) {
-        alone = true;
-        let problem = Problem::Exceeds {
-            value: kind.config.min.to_string(),
-            other: "pool.max_workers",
-            limit: limit.to_string(),
-        };
-        mistakes.add(kind.min_place(), kind.path_of(&keys::MIN), problem);
+fn report_too_many(kinds: &[ReadKind<'_>], limit: u64, mistakes: &mut Mistakes) {
+    let mut is_each_fitting = true;
+    for kind in kinds.iter().filter(|kind| kind.min() > limit) {
+        is_each_fitting = false;
+        let problem = format!("{} is more than `pool.max_workers`, which is {limit}", kind.min());
+        kind.report_min(mistakes, problem);
     }
-    if !alone && kinds.iter().all(|kind| kind.min.valid().is_some()) {
-        report_sum(kinds, limit, mistakes);
+    if !is_each_fitting || kinds.iter().any(|kind| kind.settings.min.valid().is_none()) {
+        return;
     }
-}
-
-/// Reports a sum of `min` over the limit at the kind that crosses it.
-fn report_sum(kinds: &[ReadKind], limit: usize, mistakes: &mut Mistakes) {
-    let mut before = 0;
-    let crossing = kinds.iter().find(|kind| {
-        before += kind.config.min;
-        before > limit
-    });
-    if let Some(kind) = crossing {
+    if let Some((kind, sum)) = crossing(kinds, limit, ReadKind::min) {
+        let parts = first_few(kinds.iter().map(|kind| format!("{} {}", segment(&kind.name), kind.min())));
         let problem =
-            Problem::MinSum { sum: kinds.iter().map(|kind| kind.config.min).sum(), parts: list_mins(kinds), limit };
-        mistakes.add(kind.min_place(), kind.path_of(&keys::MIN), problem);
+            format!("the kinds' `min` add up to {sum} ({parts}), more than pool.max_workers, which is {limit}");
+        kind.report_min(mistakes, problem);
     }
 }
 
-fn list_mins(kinds: &[ReadKind]) -> String {
-    first_few(kinds.iter().map(|kind| format!("{} {}", segment(&kind.config.name), kind.config.min)))
+/// Each kind must set the memory of a worker, one worker must fit the budget, and so must those that are kept warm.
+fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64, mistakes: &mut Mistakes) {
+    let shown_budget = show_size(&budget);
+    let mut is_each_fitting = true;
+    for kind in kinds {
+        let memory = &kind.settings.memory;
+        is_each_fitting &= memory.written().is_some() && kind.settings.min.valid().is_some();
+        if memory.is_default() {
+            let problem = format!(
+                "is required, because pool.memory_budget is {shown_budget}: write what one worker needs, like \
+                 memory = \"512MiB\", or remove the budget"
+            );
+            kind.report(mistakes, ("memory", memory), problem);
+        } else if let Some(bytes) = memory.value.filter(|bytes| *bytes > budget) {
+            is_each_fitting = false;
+            let problem = format!(
+                "one worker needs {}, more than pool.memory_budget, which is {shown_budget}, so none could ever \
+                 start: lower `memory`, or raise the budget",
+                show_size(&bytes)
+            );
+            kind.report(mistakes, ("memory", memory), problem);
+        }
+    }
+    if let Some((kind, sum)) = crossing(kinds, budget, ReadKind::min_memory).filter(|_| is_each_fitting) {
+        let part = |kind: &ReadKind<'_>| {
+            format!("{} {} x {}", segment(&kind.name), kind.min(), show_size(&kind.settings.memory.value.unwrap_or(0)))
+        };
+        let problem = format!(
+            "the kinds' `min` workers need {} together ({}), more than pool.memory_budget, which is {shown_budget}: \
+             lower `min` or `memory`, or raise the budget",
+            show_size(&sum),
+            first_few(kinds.iter().map(part))
+        );
+        kind.report_min(mistakes, problem);
+    }
+}
+
+/// The kind with which the sum of `need` exceeds `limit`, if it does, and the whole sum.
+fn crossing<'k, 't>(
+    kinds: &'k [ReadKind<'t>],
+    limit: u64,
+    need: impl Fn(&ReadKind<'t>) -> u64,
+) -> Option<(&'k ReadKind<'t>, u64)> {
+    let mut sum = 0_u64;
+    let mut crossing = None;
+    for kind in kinds {
+        sum = sum.saturating_add(need(kind));
+        if sum > limit {
+            crossing = crossing.or(Some(kind));
+        }
+    }
+    crossing.map(|kind| (kind, sum))
 }

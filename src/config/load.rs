@@ -1,20 +1,21 @@
-//! Loads a configuration: the source, then what overrides it, then the reading.
+//! Loads a configuration: reads its source, applies the layers above it, and checks the result.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::error::{ConfigErrors, Mistakes, Place};
-use super::model::Config;
-use super::problem::Problem;
-use super::sections::Input;
-use super::tree::Lines;
-use super::{keys, layers, sections, show, tree, values};
+use super::error::{ConfigErrors, Location, Mistakes};
+use super::layers::{apply_flag, apply_variables};
+use super::model::{Config, ConfigReader};
+use super::numbers::show_size;
+use super::text::toml_strings;
+use super::tree::{LineIndex, parse_document};
 
 /// Thousands of kinds fit; a larger file is a mix-up, like the path of a log or a device.
-const MOST_FILE_BYTES: u64 = 256 << 10;
+const FILE_MAX_BYTES: u64 = 256 << 10;
+const NOT_UTF8: &str = "is not valid UTF-8";
 
-/// Where the configuration comes from.
+/// Source of the configuration.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A TOML file.
@@ -25,7 +26,7 @@ pub enum Source {
     BuiltIn { executable: PathBuf },
 }
 
-/// What flags say; it counts more than the environment and the file.
+/// Values of flags, which override the environment and the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--listen`
@@ -35,7 +36,7 @@ pub struct Overrides {
 }
 
 /// The variables of this process, for [`Config::load`]. Bytes that are not UTF-8 are replaced, not
-/// left out: a variable that is meant for us must not be passed over in silence.
+/// left out: a variable that sets a key must not be ignored in silence.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (lossy(name), lossy(value)))
@@ -47,7 +48,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every mistake that was found, or why the file could not be read.
+    /// Every mistake that was found, or the reason why the file could not be read.
     pub fn load(
         source: Source,
         env: impl IntoIterator<Item = (String, String)>,
@@ -57,33 +58,23 @@ impl Config {
         let base = source.base_dir();
         let tree = source
             .text()
-            .map_err(|(place, problem)| mistakes.add(&place, "", problem))
+            .map_err(|(location, problem)| mistakes.add(&location, "", problem))
             .ok()
-            .and_then(|text| tree::parse_document(&text, &mut mistakes));
+            .and_then(|text| parse_document(&text, &mut mistakes));
         let Some(mut tree) = tree else {
-            return Err(mistakes.finish().expect_err("no tree for a reason given"));
+            return Err(mistakes.finish().expect_err("there is no tree for a reason that was reported"));
         };
         let variables: Vec<_> = env.into_iter().collect();
-        layers::apply_variables(&variables, &mut tree, &mut mistakes);
-        apply_overrides(overrides, &mut tree);
-        let input = Input { tree: &tree, base: &base, temporary: value_of(&variables, "TMPDIR") };
-        let config = sections::read(&input, &mut mistakes);
+        apply_variables(&variables, &mut tree, &mut mistakes);
+        for (flag, key, text) in [("--listen", "listen", &overrides.listen), ("--http", "http", &overrides.http)] {
+            if let Some(text) = text {
+                apply_flag(flag, key, text, &mut tree);
+            }
+        }
+        let temporary_dir = variables.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value.as_str());
+        let config = ConfigReader { tree: &tree, base: &base, temporary_dir, mistakes: &mut mistakes }.read();
         mistakes.finish().map(|()| config)
     }
-}
-
-fn apply_overrides(overrides: &Overrides, tree: &mut tree::Table) {
-    let flags = [("--listen", &keys::LISTEN, &overrides.listen), ("--http", &keys::HTTP, &overrides.http)];
-    for (flag, key, text) in flags {
-        if let Some(text) = text {
-            layers::apply_flag(flag, key, text, tree);
-        }
-    }
-}
-
-fn value_of<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    let found = variables.iter().find(|(variable, _)| variable == name);
-    found.map(|(_, value)| value.as_str())
 }
 
 impl Source {
@@ -103,13 +94,13 @@ impl Source {
         }
     }
 
-    fn text(self) -> Result<String, (Place, Problem)> {
+    fn text(self) -> Result<String, (Location, String)> {
         match self {
             Self::File(path) => read_file(&path),
             Self::Text { text, .. } => Ok(text),
             Self::BuiltIn { executable } => match executable.to_str() {
                 Some(executable) => Ok(built_in(executable)),
-                None => Err((Place::Whole, Problem::NotUtf8)),
+                None => Err((Location::File, NOT_UTF8.to_owned())),
             },
         }
     }
@@ -117,27 +108,26 @@ impl Source {
 
 /// Two workers, so that a first try shows them working side by side.
 fn built_in(executable: &str) -> String {
-    let command = show::strings(&[executable, "worker", "echo"]);
+    let command = toml_strings(&[executable, "worker", "echo"]);
     format!("[kinds.echo]\ncommand = {command}\nmin = 2\nmax = 4\n")
 }
 
-fn read_file(path: &Path) -> Result<String, (Place, Problem)> {
-    let bytes = read_bytes(path).map_err(|error| (Place::Whole, Problem::Unreadable(error.to_string())))?;
-    if bytes.len() as u64 > MOST_FILE_BYTES {
-        let most = values::show_size(MOST_FILE_BYTES);
-        return Err((Place::Whole, Problem::TooLarge { most }));
+fn read_file(path: &Path) -> Result<String, (Location, String)> {
+    let bytes = read_bytes(path).map_err(|error| (Location::File, format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > FILE_MAX_BYTES {
+        let problem = format!("is larger than {}, more than any config file needs", show_size(&FILE_MAX_BYTES));
+        return Err((Location::File, problem));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(&error.as_bytes()[..valid]);
-        (Lines::new(&before).place(valid), Problem::NotUtf8)
+        (LineIndex::new(&before).location(valid), NOT_UTF8.to_owned())
     })
 }
 
-/// One byte more than allowed at most, so that even an endless file comes to an end.
+/// Reads one byte more than allowed at most, so that even an endless file comes to an end.
 fn read_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = File::open(path)?;
-    file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

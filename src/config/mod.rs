@@ -1,51 +1,58 @@
 //! The configuration: read from a file, the environment and the flags, checked, and shown again.
 //!
-//! A [`Config`] that exists is right: each value is parsed into a type that fits it, and every rule
-//! that ties two values together has been checked. Whoever made mistakes is told all of them at
-//! once, each with its place.
+//! A [`Config`] is always valid: each value has a type that fits it, and every rule between values has been
+//! checked. All mistakes are reported at once, each with its location.
 //!
-//! Each key stands once in the table in `keys/`, its default beside the reason for it. Reading,
-//! showing, the names of the environment variables and the commented example file all come from
-//! that table.
+//! Each key is declared once, in `keys/`, one file for each section: its name, type, format, default, effect
+//! in a reload, and documentation. The reader, `config show`, the example file, the environment variables and
+//! the comparison for a reload follow from the declarations. A file here uses only files listed before it.
 
-mod budget;
-mod changes;
-mod choice;
-mod confinement;
-mod doors;
-mod environment;
 mod error;
-mod example;
+mod text;
+
+mod tree;
+
+mod format;
+mod numbers;
+mod strings;
+
+mod schema;
+
+mod reader;
+
 mod keys;
-mod kind;
+
 mod kinds;
+mod unknown;
+
+mod model;
+
 mod layers;
 mod load;
-mod model;
+
+mod environment;
 mod page;
-mod problem;
-mod reader;
-mod recovery;
-mod section;
-mod sections;
 mod show;
-mod suggest;
-mod tree;
-mod values;
+
+mod changes;
 
 #[cfg(test)]
 mod tests;
 
-pub use changes::{Change, Changes, Effect, changes};
-pub use confinement::{Confinement, WorkDir};
+pub use changes::{Change, changes};
 pub use environment::worker_environment;
-pub use error::{ConfigErrors, Mistake, Place};
-pub use example::example;
+pub use error::ConfigErrors;
+pub use keys::confinement::Confinement;
+pub use keys::dead_letters::DeadLettersConfig;
+pub use keys::kind::{Affinity, Balance, KindConfig, Transport};
+pub use keys::pool::{Eviction, PoolConfig};
+pub use keys::queue::QueueConfig;
+pub use keys::recovery::{Recovery, RecoveryConfig};
+pub use keys::results::{Overflow, ResultsConfig};
+pub use keys::retry::RetryConfig;
+pub use keys::server::{Compression, ServerConfig, TlsFiles};
 pub use load::{Overrides, Source, environment};
-pub use model::{
-    Affinity, BASE_ENVIRONMENT, Balance, Compression, Config, DeadLettersConfig, Eviction, KindConfig, Listen,
-    Overflow, PoolConfig, QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, TlsFiles,
-    Transport,
-};
-pub use problem::{Hint, Problem};
-pub use show::show;
+pub use model::Config;
+pub use schema::Effect;
+pub use show::{example, show};
+pub use strings::{Listen, WorkDir};

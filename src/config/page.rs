@@ -1,15 +1,14 @@
-//! Puts TOML together line by line, with comments wrapped to a readable width.
+//! Composes TOML line by line, with comments wrapped to a readable width.
 
-/// Comments are wrapped at this many characters.
-const WIDTH: usize = 100;
+const COMMENT_MAX_CHARS: usize = 100;
 
 /// A TOML document in the making.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct TomlPage {
     text: String,
 }
 
-impl Page {
+impl TomlPage {
     pub(super) fn into_text(self) -> String {
         self.text
     }
@@ -19,7 +18,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// A section's header, after an empty line and what the section is about.
+    /// A section's header, after an empty line and its documentation.
     pub(super) fn section(&mut self, doc: &str, header: &str) {
         self.line("");
         self.comment(doc);
@@ -40,7 +39,7 @@ impl Page {
         for paragraph in text.lines() {
             let mut line = "#".to_owned();
             for word in paragraph.split(' ') {
-                if line.chars().count() + 1 + word.chars().count() > WIDTH {
+                if line.chars().count() + 1 + word.chars().count() > COMMENT_MAX_CHARS {
                     self.line(&line);
                     line.truncate(1);
                 }

@@ -1,241 +1,101 @@
-//! Reads the keys of one section, falls back to their defaults, and notes every mistake on the way.
+//! Reads the keys of one section: parses what is written, falls back to defaults, reports mistakes.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
-use super::error::{Mistakes, Place};
-use super::keys::{self, Fallback, Key};
-use super::problem::Problem;
-use super::section::Section;
-use super::suggest::{segment, unknown_key};
-use super::tree::{self, Node, Table, Value};
+use super::error::{Location, Mistakes};
+use super::format::{Format, ValueReport};
+use super::schema::{ConfigKey, Fallback};
+use super::tree::{TomlNode, TomlTable, parse_value};
 
-/// A value that was read, and where it comes from.
-#[derive(Debug, Clone)]
-pub(super) struct Setting<T> {
+/// A value that was read, and its origin.
+pub(super) struct Setting<'t, T> {
+    key: &'static ConfigKey,
     /// The default in place of a mistaken value: reading goes on only to find the other mistakes.
     pub(super) value: T,
-    pub(super) origin: Origin,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
-    Default,
-    Written(Place),
+    /// The value as it is written, if it is.
+    pub(super) node: Option<&'t TomlNode>,
     /// Already reported; rules that tie this value to another have nothing to add.
-    Mistaken,
+    is_mistaken: bool,
 }
 
-impl<T> Setting<T> {
+impl<T> Setting<'_, T> {
+    /// True if the value is not written and need not be.
     pub(super) fn is_default(&self) -> bool {
-        self.origin == Origin::Default
+        self.node.is_none() && !self.is_mistaken
     }
 
     /// The value, unless it is mistaken.
     pub(super) fn valid(&self) -> Option<&T> {
-        (self.origin != Origin::Mistaken).then_some(&self.value)
+        (!self.is_mistaken).then_some(&self.value)
     }
-}
 
-/// One value of an array.
-#[derive(Debug, Clone)]
-pub(super) struct Item<T = String> {
-    pub(super) value: T,
-    pub(super) place: Place,
-    pub(super) path: String,
-}
-
-/// The value of every item.
-pub(super) fn values<T>(items: Vec<Item<T>>) -> Vec<T> {
-    items.into_iter().map(|item| item.value).collect()
+    /// The value if it is written, and not mistaken.
+    pub(super) fn written(&self) -> Option<&T> {
+        self.valid().filter(|_| self.node.is_some())
+    }
 }
 
 /// Reads one section.
-pub(super) struct SectionReader<'a> {
+pub(super) struct SectionReader<'t, 'm> {
     /// As `server` or `kinds.embed`.
     pub(super) path: String,
-    /// The section's header; the whole file if there is none.
-    pub(super) place: Place,
-    table: &'a Table,
-    mistakes: &'a mut Mistakes,
+    /// The location of the section's header; the whole file if there is none.
+    pub(super) header: Location,
+    pub(super) table: &'t TomlTable,
+    /// Relative paths start here.
+    pub(super) base: &'m Path,
+    pub(super) mistakes: &'m mut Mistakes,
 }
 
-impl<'a> SectionReader<'a> {
-    /// Starts with `section`, called `path`, and reports the keys that it should not have.
-    pub(super) fn new(
-        section: Section,
-        path: String,
-        (table, place): (&'a Table, Place),
-        mistakes: &'a mut Mistakes,
-    ) -> Self {
-        let is_known = |name: &str| {
-            keys::of(section).any(|key| key.name == name) || section.inner_tables().any(|table| table == name)
-        };
-        for field in table.fields.iter().filter(|field| !is_known(&field.name)) {
-            let key_path = format!("{path}.{}", segment(&field.name));
-            mistakes.add(&field.place, key_path, unknown_key(section, &field.name));
+impl<'t> SectionReader<'t, '_> {
+    pub(super) fn read<T>(&mut self, key: &'static ConfigKey, format: &impl Format<T>) -> Setting<'t, T> {
+        let node = self.table.get(key.name).map(|field| &field.node);
+        let value = node.and_then(|node| {
+            let path = format!("{}.{}", self.path, key.name);
+            format.read(node, &mut ValueReport { path, base: self.base, mistakes: self.mistakes })
+        });
+        let is_missing = node.is_none() && matches!(key.fallback, Fallback::Required(..));
+        let is_mistaken = is_missing || (node.is_some() && value.is_none());
+        let value = value.unwrap_or_else(|| fallback(key, format));
+        let setting = Setting { key, value, node, is_mistaken };
+        if let Fallback::Required(_, how) = key.fallback
+            && is_missing
+        {
+            self.report(&setting, format!("is required: {how}"));
         }
-        Self { path, place, table, mistakes }
+        setting
     }
 
-    pub(super) fn path_of(&self, key: &Key) -> String {
-        format!("{}.{}", self.path, key.name)
+    /// Reports a mistake in `setting`: where it is written, or at the section's header.
+    pub(super) fn report<T>(&mut self, setting: &Setting<'_, T>, problem: impl Into<String>) {
+        let location = setting.node.map_or(&self.header, |node| &node.location);
+        self.mistakes.add(location, format!("{}.{}", self.path, setting.key.name), problem);
     }
 
-    pub(super) fn mistake(&mut self, key: &Key, place: &Place, problem: Problem) {
-        self.mistakes.add(place, self.path_of(key), problem);
-    }
-
-    pub(super) fn mistake_in(&mut self, item: &Item, problem: Problem) {
-        self.mistakes.add(&item.place, &item.path, problem);
-    }
-
-    /// Whether the key is written, rightly or not.
-    pub(super) fn has(&self, key: &Key) -> bool {
-        self.node(key).is_some()
-    }
-
-    /// A key with a default.
-    pub(super) fn read<T>(&mut self, key: &Key, parse: impl Fn(&Node) -> Result<T, Problem>) -> Setting<T> {
-        let default =
-            |origin| Setting { value: parse(&default_node(key)).expect("the table's defaults are valid"), origin };
-        let Some(node) = self.node(key) else {
-            return default(Origin::Default);
-        };
-        match parse(node) {
-            Ok(value) => Setting { value, origin: Origin::Written(node.place.clone()) },
-            Err(problem) => {
-                self.mistake(key, &node.place, problem);
-                default(Origin::Mistaken)
-            }
-        }
-    }
-
-    /// A key that must be written; `None` if it is not, or mistaken.
-    pub(super) fn read_required<T>(&mut self, key: &Key, parse: impl Fn(&Node) -> Result<T, Problem>) -> Option<T> {
-        if !self.has(key) {
-            self.report_missing(key);
-        }
-        self.read_optional(key, parse).value
-    }
-
-    /// A key that may be left unset.
-    pub(super) fn read_optional<T>(
-        &mut self,
-        key: &Key,
-        parse: impl Fn(&Node) -> Result<T, Problem>,
-    ) -> Setting<Option<T>> {
-        let unset = |origin| Setting { value: None, origin };
-        let Some(node) = self.node(key) else {
-            return unset(Origin::Default);
-        };
-        match parse(node) {
-            Ok(value) => Setting { value: Some(value), origin: Origin::Written(node.place.clone()) },
-            Err(problem) => {
-                self.mistake(key, &node.place, problem);
-                unset(Origin::Mistaken)
-            }
-        }
-    }
-
-    /// A key whose value is an array of strings. Its items are checked one by one, so each mistake
-    /// has its own place, and the right ones are returned; the whole is mistaken if any of them is.
-    pub(super) fn read_list<T>(
-        &mut self,
-        key: &Key,
-        parse: impl Fn(&Node) -> Result<T, Problem>,
-    ) -> Setting<Vec<Item<T>>> {
-        let empty = |origin| Setting { value: Vec::new(), origin };
-        let Some(node) = self.node(key) else {
-            self.report_missing(key);
-            return empty(Origin::Default);
-        };
-        let Value::Array(nodes) = &node.value else {
-            let (wanted, got) = ("an array of strings, like [\"a\", \"b\"]", node.value.type_name());
-            self.mistake(key, &node.place, Problem::WrongType { wanted, got });
-            return empty(Origin::Mistaken);
-        };
-        if nodes.is_empty() && matches!(key.default, Fallback::Required(_)) {
-            self.mistake(key, &node.place, Problem::Empty);
-        }
-        let path = self.path_of(key);
-        let mut items = Vec::new();
-        for (index, node) in nodes.iter().enumerate() {
-            let (path, place) = (format!("{path}[{index}]"), node.place.clone());
-            match parse(node) {
-                Ok(value) => items.push(Item { value, place, path }),
-                Err(problem) => self.mistakes.add(&place, path, problem),
-            }
-        }
-        let origin = if items.len() == nodes.len() { Origin::Written(node.place.clone()) } else { Origin::Mistaken };
-        Setting { value: items, origin }
-    }
-
-    /// A key whose value is a table of strings.
-    pub(super) fn read_strings(
-        &mut self,
-        key: &Key,
-        check_name: impl Fn(&str) -> Result<(), Problem>,
-        parse: impl Fn(&Node) -> Result<String, Problem>,
-    ) -> BTreeMap<String, String> {
-        let mut strings = BTreeMap::new();
-        let Some(node) = self.node(key) else {
-            return strings;
-        };
-        let Value::Table(table) = &node.value else {
-            let (wanted, got) = ("a table of strings, like { A = \"b\" }", node.value.type_name());
-            self.mistake(key, &node.place, Problem::WrongType { wanted, got });
-            return strings;
-        };
-        for field in &table.fields {
-            let path = format!("{}.{}", self.path_of(key), segment(&field.name));
-            if let Err(problem) = check_name(&field.name) {
-                self.mistakes.add(&field.place, path.clone(), problem);
-            }
-            match parse(&field.node) {
-                Ok(value) => drop(strings.insert(field.name.clone(), value)),
-                Err(problem) => self.mistakes.add(&field.node.place, path, problem),
-            }
-        }
-        strings
-    }
-
-    /// Reports `low` if it is more than `high`. A `low` that nobody wrote gives way instead.
+    /// Reports `low` if it is more than `high`. A `low` that is not written is lowered instead.
     pub(super) fn keep_order<T: PartialOrd + Copy>(
         &mut self,
-        (low_key, low): (&Key, &mut Setting<T>),
-        (high_key, high): (&Key, &Setting<T>),
-        show: impl Fn(T) -> String,
+        low: &mut Setting<'_, T>,
+        high: &Setting<'_, T>,
+        show: impl Fn(&T) -> String,
     ) {
-        let Some(high) = high.valid().filter(|high| low.value > **high) else {
+        let Some(limit) = high.valid().filter(|limit| low.value > **limit) else {
             return;
         };
-        match &low.origin {
-            Origin::Mistaken => {}
-            Origin::Default => low.value = *high,
-            Origin::Written(place) => {
-                let problem = Problem::Exceeds { value: show(low.value), other: high_key.name, limit: show(*high) };
-                self.mistake(low_key, place, problem);
-            }
+        if low.is_default() {
+            low.value = *limit;
+        } else if let Some(value) = low.written() {
+            let problem = format!("{} is more than `{}`, which is {}", show(value), high.key.name, show(limit));
+            self.report(low, problem);
         }
-    }
-
-    fn report_missing(&mut self, key: &Key) {
-        if let Fallback::Required(how) = key.default {
-            let place = self.place.clone();
-            self.mistake(key, &place, Problem::Missing(how));
-        }
-    }
-
-    fn node(&self, key: &Key) -> Option<&'a Node> {
-        self.table.get(key.name).map(|field| &field.node)
     }
 }
 
-fn default_node(key: &Key) -> Node {
-    match key.default {
-        Fallback::Value(text) | Fallback::Dependent(text) => tree::parse_value(text, &Place::Whole),
-        Fallback::Unset(_) | Fallback::Required(_) => {
-            unreachable!("`{}` has no default to read", key.name)
-        }
-    }
+fn fallback<T>(key: &ConfigKey, format: &impl Format<T>) -> T {
+    let (Fallback::Default(text) | Fallback::Dependent(text) | Fallback::Required(text, _)) = key.fallback else {
+        return format.unset();
+    };
+    let mut mistakes = Mistakes::new(String::new());
+    let mut report = ValueReport { path: String::new(), base: Path::new(""), mistakes: &mut mistakes };
+    format.read(&parse_value(text, &Location::File), &mut report).expect("the declared value is valid")
 }

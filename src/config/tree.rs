@@ -1,159 +1,163 @@
-//! TOML text as a tree in which every key and value knows its place.
+//! TOML text as a tree in which every key and value knows its location.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Mistakes, Place};
-use super::problem::Problem;
+use super::error::{Location, Mistakes};
 
 /// A value and where it was written.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub(super) struct TomlNode {
+    pub(super) location: Location,
+    pub(super) value: TomlValue,
 }
 
 /// A TOML value. No key takes a date, so those are only known by name.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum TomlValue {
     Text(String),
     /// `None` if it does not fit 64 bits.
     Integer(Option<i64>),
     Float(f64),
     Boolean(bool),
     Other(&'static str),
-    Array(Vec<Node>),
-    Table(Table),
+    Array(Vec<TomlNode>),
+    Table(TomlTable),
 }
 
-impl Value {
+impl TomlNode {
     /// The type, as a mistake names it.
     pub(super) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a string",
-            Self::Integer(_) => "a number",
-            Self::Float(_) => "a fraction",
-            Self::Boolean(_) => "a boolean",
-            Self::Other(name) => name,
-            Self::Array(_) => "an array",
-            Self::Table(_) => "a table",
+        match &self.value {
+            TomlValue::Text(_) => "a string",
+            TomlValue::Integer(_) => "a number",
+            TomlValue::Float(_) => "a fraction",
+            TomlValue::Boolean(_) => "a boolean",
+            TomlValue::Other(name) => name,
+            TomlValue::Array(_) => "an array",
+            TomlValue::Table(_) => "a table",
         }
+    }
+
+    /// The items, if it is an array.
+    pub(super) fn items(&self) -> &[TomlNode] {
+        if let TomlValue::Array(items) = &self.value { items } else { &[] }
+    }
+
+    /// The text, if it is a string.
+    pub(super) fn text(&self) -> Option<&str> {
+        if let TomlValue::Text(text) = &self.value { Some(text) } else { None }
+    }
+
+    pub(super) fn table(&self) -> Option<&TomlTable> {
+        if let TomlValue::Table(table) = &self.value { Some(table) } else { None }
     }
 }
 
 /// A table, in the order in which it was written.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) fields: Vec<Field>,
+pub(super) struct TomlTable {
+    pub(super) fields: Vec<TomlField>,
 }
 
 /// A key with its value.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct TomlField {
     pub(super) name: String,
-    /// The key's place; the value has its own.
-    pub(super) place: Place,
-    pub(super) node: Node,
+    /// The key's location; the value has its own.
+    pub(super) location: Location,
+    pub(super) node: TomlNode,
 }
 
-impl Table {
-    pub(super) fn get(&self, name: &str) -> Option<&Field> {
+impl TomlTable {
+    pub(super) fn get(&self, name: &str) -> Option<&TomlField> {
         self.fields.iter().find(|field| field.name == name)
     }
 
     /// The table called `name`, if there is one.
-    pub(super) fn table(&self, name: &str) -> Option<&Table> {
-        match &self.get(name)?.node.value {
-            Value::Table(table) => Some(table),
-            _ => None,
-        }
+    pub(super) fn table(&self, name: &str) -> Option<&TomlTable> {
+        self.get(name)?.node.table()
     }
 
-    /// Sets `name` to `node`, whatever it was before.
-    pub(super) fn set(&mut self, name: &str, node: Node) {
+    /// Sets `name` to `node`, in place of any value that it had.
+    pub(super) fn set(&mut self, name: &str, node: TomlNode) {
         match self.fields.iter_mut().find(|field| field.name == name) {
             Some(field) => field.node = node,
-            None => self.fields.push(Field { name: name.to_owned(), place: node.place.clone(), node }),
+            None => self.fields.push(TomlField { name: name.to_owned(), location: node.location.clone(), node }),
         }
     }
 
     /// The table called `name`, made if there is nothing of that name; `None` if that is no table.
-    pub(super) fn table_mut(&mut self, name: &str, place: &Place) -> Option<&mut Table> {
+    pub(super) fn table_mut(&mut self, name: &str, location: &Location) -> Option<&mut TomlTable> {
         if self.get(name).is_none() {
-            let place = place.clone();
-            let value = Value::Table(Table::default());
-            self.set(name, Node { place, value });
+            self.set(name, TomlNode { location: location.clone(), value: TomlValue::Table(TomlTable::default()) });
         }
         let field = self.fields.iter_mut().find(|field| field.name == name)?;
-        match &mut field.node.value {
-            Value::Table(table) => Some(table),
-            _ => None,
-        }
+        if let TomlValue::Table(table) = &mut field.node.value { Some(table) } else { None }
     }
 }
 
-/// Parses a whole document; with a syntax error in it there is no telling what the rest means.
-pub(super) fn parse_document(text: &str, mistakes: &mut Mistakes) -> Option<Table> {
+/// Parses a whole document; `None` if it has a syntax error, after which the meaning of the rest is uncertain.
+pub(super) fn parse_document(text: &str, mistakes: &mut Mistakes) -> Option<TomlTable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let lines = Lines::new(text);
+    let lines = LineIndex::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
-        let place = error.span().map_or(Place::Whole, |span| lines.place(span.start));
-        mistakes.add(&place, "", Problem::Syntax(error.message().to_owned()));
+        let location = error.span().map_or(Location::File, |span| lines.location(span.start));
+        mistakes.add(&location, "", format!("not valid TOML: {}", error.message()));
     }
-    errors.is_empty().then(|| table(document.into_inner(), &|offset| lines.place(offset)))
+    errors.is_empty().then(|| table(document.into_inner(), &|offset| lines.location(offset)))
 }
 
 /// Reads `text` as a TOML value if it is one, else as a plain string: nobody wants to quote twice
 /// in a shell.
-pub(super) fn parse_value(text: &str, place: &Place) -> Node {
+pub(super) fn parse_value(text: &str, location: &Location) -> TomlNode {
     match DeValue::parse(text) {
-        Ok(value) => node(value, &|_| place.clone()),
-        Err(_) => Node { place: place.clone(), value: Value::Text(text.to_owned()) },
+        Ok(value) => node(value, &|_| location.clone()),
+        Err(_) => TomlNode { location: location.clone(), value: TomlValue::Text(text.to_owned()) },
     }
 }
 
-fn node(value: Spanned<DeValue<'_>>, place_of: &dyn Fn(usize) -> Place) -> Node {
-    let place = place_of(value.span().start);
+fn node(value: Spanned<DeValue<'_>>, locate: &dyn Fn(usize) -> Location) -> TomlNode {
+    let location = locate(value.span().start);
     let value = match value.into_inner() {
-        DeValue::String(text) => Value::Text(text.into_owned()),
-        DeValue::Integer(number) => Value::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok()),
-        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("a fraction"), Value::Float),
-        DeValue::Boolean(value) => Value::Boolean(value),
-        DeValue::Datetime(_) => Value::Other("a date or time"),
-        DeValue::Array(items) => Value::Array(items.into_iter().map(|item| node(item, place_of)).collect()),
-        DeValue::Table(fields) => Value::Table(table(fields, place_of)),
+        DeValue::String(text) => TomlValue::Text(text.into_owned()),
+        DeValue::Integer(number) => TomlValue::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok()),
+        DeValue::Float(number) => number.as_str().parse().map_or(TomlValue::Other("a fraction"), TomlValue::Float),
+        DeValue::Boolean(value) => TomlValue::Boolean(value),
+        DeValue::Datetime(_) => TomlValue::Other("a date or time"),
+        DeValue::Array(items) => TomlValue::Array(items.into_iter().map(|item| node(item, locate)).collect()),
+        DeValue::Table(fields) => TomlValue::Table(table(fields, locate)),
     };
-    Node { place, value }
+    TomlNode { location, value }
 }
 
-fn table(fields: DeTable<'_>, place_of: &dyn Fn(usize) -> Place) -> Table {
+fn table(fields: DeTable<'_>, locate: &dyn Fn(usize) -> Location) -> TomlTable {
     let mut fields: Vec<_> = fields.into_iter().collect();
     fields.sort_by_key(|(name, _)| name.span().start);
-    let field = |(name, value): (Spanned<_>, _)| Field {
-        place: place_of(name.span().start),
+    let field = |(name, value): (Spanned<_>, _)| TomlField {
+        location: locate(name.span().start),
         name: std::borrow::Cow::into_owned(name.into_inner()),
-        node: node(value, place_of),
+        node: node(value, locate),
     };
-    Table { fields: fields.into_iter().map(field).collect() }
+    TomlTable { fields: fields.into_iter().map(field).collect() }
 }
 
 /// Turns byte offsets into lines and columns.
-pub(super) struct Lines<'a> {
+pub(super) struct LineIndex<'a> {
     text: &'a str,
     starts: Vec<usize>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineIndex<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let after_newlines = text.match_indices('\n').map(|(offset, _)| offset + 1);
         Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
     }
 
-    pub(super) fn place(&self, offset: usize) -> Place {
+    pub(super) fn location(&self, offset: usize) -> Location {
         let line = self.starts.partition_point(|start| *start <= offset);
-        let start = self.starts[line - 1];
-        let before = self.text.get(start..offset).unwrap_or_default();
-        Place::At { line, column: before.chars().count() + 1 }
+        let before = self.text.get(self.starts[line - 1]..offset).unwrap_or_default();
+        Location::At { line, column: before.chars().count() + 1 }
     }
 }

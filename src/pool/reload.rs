@@ -48,7 +48,7 @@ impl Pool {
         let read = tokio::task::spawn_blocking(move || inner.reloader.as_ref().map(|reloader| (reloader.0)()));
         let new = read.await.map_err(|error| AdminError::BadConfig(error.to_string()))?;
         let new = new.ok_or(AdminError::NoConfigFile)?.map_err(AdminError::BadConfig)?;
-        let changes = config::changes(&self.inner.config(), &new).changes;
+        let changes = config::changes(&self.inner.config(), &new);
         let applied = !dry_run && changes.iter().any(holds);
         if !dry_run && !changes.is_empty() {
             self.inner.put_in_force(new, &changes);

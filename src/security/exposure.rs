@@ -36,7 +36,7 @@ pub enum Risk {
 
 /// Refuses unprotected listeners, unless the configuration allows them, and returns the risks of the others.
 pub(super) fn check(config: &ServerConfig) -> Result<Vec<Risk>, ExposedListener> {
-    let has_tls = config.tls.is_some();
+    let has_tls = config.tls().is_some();
     let listen = match &config.listen {
         Listen::Tcp(address) => Some(("server.listen", *address, has_tls)),
         Listen::Unix(_) => None,

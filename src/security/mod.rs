@@ -46,7 +46,7 @@ impl Security {
     /// Loads the files that the configuration names. Fails if a listener would be exposed or workers could read the server's
     /// secrets; lesser risks are returned. `launcher` is our own binary.
     pub fn load(config: &Config, launcher: &Path) -> Result<(Self, Vec<Risk>), SecurityError> {
-        let tls = config.server.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
+        let tls = config.server.tls().map(Tls::load).transpose()?.map(Arc::new);
         let tokens = config.server.tokens.as_deref().map(Tokens::load).transpose()?.map(Arc::new);
         let mut risks = exposure::check(&config.server)?;
         check_secret_access(&config.server, &config.kinds, launcher)?;

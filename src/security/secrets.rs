@@ -45,7 +45,7 @@ pub enum SecretsError {
 /// All secrets of a server.
 #[must_use]
 pub(super) fn all(server: &ServerConfig) -> Vec<Secret> {
-    let key = server.tls.as_ref().map(|tls| Secret { key: "server.tls_key", path: tls.key.clone() });
+    let key = server.tls_key.clone().map(|path| Secret { key: "server.tls_key", path });
     let tokens = server.tokens.as_ref().map(|path| Secret { key: "server.tokens", path: path.clone() });
     key.into_iter().chain(tokens).collect()
 }

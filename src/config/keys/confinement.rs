@@ -1,39 +1,92 @@
-//! The keys of a kind of worker that keep its workers in their place.
+//! Keys of `[kinds.NAME]` that confine its workers: privileges, files, and resource limits.
 
-use super::Fallback::{Unset, Value};
-use super::Reload::Rolls;
+use std::path::Path;
+use std::time::Duration;
 
-keys! { TABLE:
-    NO_NEW_PRIVS: Kind.no_new_privs = Value("true"), Rolls,
-        "Whether the worker, and all that it starts, can gain no rights that its user does not have: \
-         setuid programs like sudo then do not work for it. On by default, because few workers need \
-         them, and what runs a stranger's input should not have them.";
-    LANDLOCK_READ: Kind.landlock_read = Unset(r#"["/srv/models"]"#), Rolls,
-        "Paths that the worker may read and execute from. If this or landlock_write is set, even to \
-         [], Landlock keeps the worker, whatever its user may do, from all other files, but for the \
-         program of its command, its dir, and what almost every program needs: /usr, /lib, /proc, \
-         some of /etc and /dev. It can then neither signal processes outside nor reach their abstract \
-         sockets, from Linux 6.12 on. A relative path is taken from this file's directory. Where the \
-         kernel has no Landlock, or a path does not exist, the worker does not start.";
-    LANDLOCK_WRITE: Kind.landlock_write = Unset(r#"["/var/cache/models"]"#), Rolls,
-        "Likewise paths that the worker may read and write, but not execute from. A private dir is \
-         among them always.";
-    MAX_OPEN_FILES: Kind.max_open_files = Value(r#""none""#), Rolls,
-        "Descriptors that the worker may have open at once; \"none\" for as many as the server may. \
-         None by default, like the limits below but the core dump: what a worker needs differs from kind to kind.";
-    MAX_PROCESSES: Kind.max_processes = Value(r#""none""#), Rolls,
-        "Processes and threads that the worker's user may have at once; \"none\" for no other bound \
-         than the server's. The kernel counts all that the user runs on this machine, so give the kind \
-         a user of its own; it does not bind root.";
-    MAX_CORE_SIZE: Kind.max_core_size = Value(r#""0B""#), Rolls,
-        "The largest core dump that the worker leaves when it crashes; \"none\" for the server's \
-         bound. None is left by default: it would hold what the worker knew, and fill the disk.";
-    MAX_FILE_SIZE: Kind.max_file_size = Value(r#""none""#), Rolls,
-        "The largest file that the worker can write; \"none\" for the server's bound.";
-    MAX_ADDRESS_SPACE: Kind.max_address_space = Value(r#""none""#), Rolls,
-        "The address space of each of the worker's processes, at least 1MiB; \"none\" for the server's \
-         bound. Runtimes like Node's set far more aside than they use: for those take memory_limit.";
-    MAX_CPU_TIME: Kind.max_cpu_time = Value(r#""none""#), Rolls,
-        "The processor time of each of the worker's processes over its whole life, in whole seconds; \
-         then it gets SIGXCPU, and SIGKILL five seconds later. \"none\" for the server's bound.";
+use serde::{Deserialize, Serialize};
+
+use super::super::format::{List, Optional, Scalar};
+use super::super::numbers::{Boolean, Integer, MAX_COUNTED, MEMORY_BYTES, Or, Size, Time};
+use super::super::reader::SectionReader;
+use super::super::schema::keys;
+use super::super::strings::PathText;
+use super::super::tree::TomlNode;
+
+/// Larger than any real file, and so little that no kernel takes it for "no limit".
+const LARGEST_FILE_BYTES: u64 = 1 << 60;
+
+keys! {
+    /// Restrictions of a kind's workers beyond those of their user. A limit that is `None` is the server's own.
+    #[derive(Eq, Serialize, Deserialize)]
+    pub struct Confinement, ConfinementSettings {
+        /// Keeps the worker, and its children, from gaining rights that its user does not have: setuid programs like
+        /// sudo then do not work for it. True by default, because few workers need them, and a program that handles
+        /// a stranger's input should not have them.
+        no_new_privs: bool = Boolean, Default(true), Rolls;
+
+        /// Paths that the worker may read and execute from. If this or landlock_write is set, even to [], Landlock keeps
+        /// the worker from all other files, whatever its user may read, except the program of its command, its dir, and
+        /// the files that almost every program needs: /usr, /lib, /proc, some of /etc and /dev. From Linux 6.12 on it
+        /// can then neither signal processes outside nor reach their abstract sockets. A relative path is taken from
+        /// this file's directory. If the kernel has no Landlock, or a path does not exist, the worker does not start.
+        landlock_read: Option<Vec<String>> = Optional(List(PathText)), Unset(["/srv/models"]), Rolls;
+
+        /// Paths that the worker may read and write, but not execute from. A private dir is always among them.
+        landlock_write: Option<Vec<String>> = Optional(List(PathText)), Unset(["/var/cache/models"]), Rolls;
+
+        /// Descriptors that the worker may have open at once; "none" for as many as the server may. None by default,
+        /// like the limits below except the core dump: the need differs from kind to kind.
+        max_open_files: Option<u64> = Or("none", Integer(8..=MAX_COUNTED)), Default("none"), Rolls;
+
+        /// Processes and threads that the worker's user may have at once; "none" for the server's limit. The kernel
+        /// counts all that the user runs on this machine, so give the kind a user of its own; it does not bind root.
+        max_processes: Option<u64> = Or("none", Integer(1..=MAX_COUNTED)), Default("none"), Rolls;
+
+        /// The largest core dump that the worker leaves when it crashes; "none" for the server's limit. No dump by
+        /// default: it would hold the worker's data, and fill the disk.
+        max_core_size: Option<u64> = Or("none", Size(0..=LARGEST_FILE_BYTES)), Default("0B"), Rolls;
+
+        /// The largest file that the worker can write; "none" for the server's limit.
+        max_file_size: Option<u64> = Or("none", Size(0..=LARGEST_FILE_BYTES)), Default("none"), Rolls;
+
+        /// The address space of each of the worker's processes, at least 1MiB; "none" for the server's limit. Runtimes
+        /// like Node's reserve far more than they use: for those take memory_limit.
+        max_address_space: Option<u64> = Or("none", Size(MEMORY_BYTES)), Default("none"), Rolls;
+
+        /// The processor time of each of the worker's processes over its whole life, in whole seconds; then it gets
+        /// SIGXCPU, and SIGKILL five seconds later. "none" for the server's limit.
+        max_cpu_time: Option<Duration> = Or("none", WholeSeconds), Default("none"), Rolls;
+    }
+}
+
+impl Confinement {
+    #[must_use]
+    pub fn wants_landlock(&self) -> bool {
+        self.landlock_read.is_some() || self.landlock_write.is_some()
+    }
+}
+
+struct WholeSeconds;
+
+impl Scalar<Duration> for WholeSeconds {
+    fn parse(&self, node: &TomlNode, base: &Path) -> Result<Duration, String> {
+        let duration = TIME_LIMIT.parse(node, base)?;
+        if duration.subsec_nanos() == 0 { Ok(duration) } else { Err("must be whole seconds".to_owned()) }
+    }
+
+    fn write(&self, value: &Duration) -> String {
+        TIME_LIMIT.write(value)
+    }
+}
+
+const TIME_LIMIT: Time = Time(Duration::from_secs(1)..=Duration::from_hours(365 * 24));
+
+pub(in crate::config) fn read(section: &mut SectionReader<'_, '_>) -> Confinement {
+    let settings = ConfinementSettings::read(section);
+    let has_landlock = settings.landlock_read.node.is_some() || settings.landlock_write.node.is_some();
+    if has_landlock && settings.no_new_privs.written() == Some(&false) {
+        let problem = "must be true with Landlock: remove it, or `landlock_read` and `landlock_write`";
+        section.report(&settings.no_new_privs, problem);
+    }
+    settings.into_config()
 }

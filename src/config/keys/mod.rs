@@ -1,100 +1,114 @@
-//! The table of every key: its section, its default, what a reload does with it, and what it does
-//! and why the default is what it is.
-
-/// Defines a constant for each key, and the table of all of them, so that no key can miss in the
-/// table.
-macro_rules! keys {
-    ($table:ident: $($constant:ident: $section:ident.$name:ident = $default:expr, $reload:expr, $doc:expr;)*) => {
-        $(pub(in crate::config) const $constant: $crate::config::keys::Key = $crate::config::keys::Key {
-            section: $crate::config::section::Section::$section,
-            name: stringify!($name),
-            default: $default,
-            reload: $reload,
-            doc: $doc,
-        };)*
-        pub(super) const $table: &[$crate::config::keys::Key] = &[$($constant),*];
-    };
-}
+//! The configuration's keys: one file for each section, with a declaration for each key and the rules between them.
 
 pub(super) mod confinement;
-mod general;
+pub(super) mod dead_letters;
 pub(super) mod kind;
+pub(super) mod pool;
+pub(super) mod queue;
+pub(super) mod recovery;
+pub(super) mod results;
+pub(super) mod retry;
+pub(super) mod server;
 
-pub(super) use general::*;
+use super::schema::ConfigKey;
 
-use super::section::Section;
+use confinement::Confinement;
+use dead_letters::DeadLettersConfig;
+use kind::KindConfig;
+use pool::PoolConfig;
+use queue::QueueConfig;
+use recovery::{RecoveryKeys, TypeRecoveryKeys};
+use results::ResultsConfig;
+use retry::RetryConfig;
+use server::ServerConfig;
 
-/// What holds when a key is not written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fallback {
-    /// The key must be written; the text says how.
-    Required(&'static str),
-    /// No value; the text is an example of one, in TOML.
-    Unset(&'static str),
-    /// A value, in TOML, as `show` would write it.
-    Value(&'static str),
-    /// Such a value too, of a key that must not be written unless another key has the right value.
-    Dependent(&'static str),
-}
+/// Suffix of a header that stands for any number of sections, each with a NAME of its own.
+const NAME: &str = ".NAME";
 
-/// What it takes for a value that a reload changed to hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reload {
-    /// Nothing: whoever needs the value looks it up.
-    AtOnce,
-    /// New workers: one that runs keeps what it was started with.
-    Rolls,
-    /// A new server.
-    Restart,
-}
-
-/// One key.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Key {
-    pub(super) section: Section,
-    pub(super) name: &'static str,
-    pub(super) default: Fallback,
-    pub(super) reload: Reload,
+/// A section of the file.
+#[derive(Debug)]
+pub(super) struct Section {
+    /// The text in the brackets of its header.
+    pub(super) header: &'static str,
     pub(super) doc: &'static str,
+    tables: &'static [&'static [ConfigKey]],
+    /// Keys that are planned, but that this version does not know.
+    pub(super) unsupported: &'static [&'static str],
 }
 
-/// Keys that belong to the design but not to this version: take a row out when its key is acted
-/// upon.
-const UNSUPPORTED_KEYS: &[(Section, &[&str])] = &[(Section::Kind, &["retry"])];
+pub(super) const SERVER: Section = section("server", "The gRPC and HTTP endpoints.", &[ServerConfig::KEYS]);
+pub(super) const POOL: Section = section("pool", "All workers together.", &[PoolConfig::KEYS]);
+pub(super) const QUEUE: Section = section("queue", "Queries that wait for a worker.", &[QueueConfig::KEYS]);
+pub(super) const RECOVERY: Section = section(
+    "recovery",
+    "Fate of a query whose worker died while running it, unless the query says otherwise or its type has a section \
+     of its own.",
+    &[RecoveryKeys::KEYS],
+);
+pub(super) const RECOVERY_TYPE: Section = section(
+    "recovery.types.NAME",
+    "The same for queries of the type NAME, in place of [recovery]; one section for each such type. If every kind \
+     lists its types, NAME must be one of those.",
+    &[TypeRecoveryKeys::KEYS],
+);
+pub(super) const RETRY: Section = section(
+    "retry",
+    "Errors that a worker reports as retryable. Such a query waits for a while and runs again; the worker is fine \
+     and goes on to others.",
+    &[RetryConfig::KEYS],
+);
+pub(super) const DEAD_LETTERS: Section = section(
+    "dead_letters",
+    "Queries that ended in failure, kept for a person to look at, requeue or purge.",
+    &[DeadLettersConfig::KEYS],
+);
+pub(super) const RESULTS: Section =
+    section("results", "The event log that each query keeps for its readers.", &[ResultsConfig::KEYS]);
+pub(super) const KIND: Section = Section {
+    unsupported: &["retry"],
+    ..section(
+        "kinds.NAME",
+        "Kinds of worker, one section for each; at least one. NAME is 1 to 63 of a-z, 0-9, _ and -, starting with a \
+         letter. Only `command` is required.",
+        &[KindConfig::KEYS, Confinement::KEYS],
+    )
+};
 
-/// What the marks behind what a key does stand for.
-pub(super) const LEGEND: &str = "A reload makes a changed value hold at once, unless the key is marked: (rolls), the \
-    kind's workers are replaced, one after the other; (restart), only a restart of the server will do.";
+/// Every section, in the order of the example file.
+pub(super) const SECTIONS: [&Section; 9] =
+    [&SERVER, &POOL, &QUEUE, &RECOVERY, &RECOVERY_TYPE, &RETRY, &DEAD_LETTERS, &RESULTS, &KIND];
 
-impl Key {
-    /// What it does and why its default is what it is, and the mark of what a reload does.
-    pub(super) fn explanation(&self) -> String {
-        let mark = match self.reload {
-            Reload::AtOnce => "",
-            Reload::Rolls => " (rolls)",
-            Reload::Restart => " (restart)",
-        };
-        format!("{}{mark}", self.doc)
+const fn section(header: &'static str, doc: &'static str, tables: &'static [&'static [ConfigKey]]) -> Section {
+    Section { header, doc, tables, unsupported: &[] }
+}
+
+impl Section {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static ConfigKey> {
+        self.tables.iter().copied().flatten()
     }
-}
 
-/// Every key, in the order of the sections.
-pub(super) fn all() -> impl Iterator<Item = &'static Key> {
-    GENERAL.iter().chain(kind::TABLE).chain(confinement::TABLE)
-}
+    /// True if there is one such section for each NAME.
+    pub(super) fn is_named(&self) -> bool {
+        self.header.ends_with(NAME)
+    }
 
-/// The keys of `section`, in the order of the table.
-pub(super) fn of(section: Section) -> impl Iterator<Item = &'static Key> {
-    all().filter(move |key| key.section == section)
-}
+    /// The tables that lead to it, from the top of the file; of a named section the last one holds all of them.
+    pub(super) fn path<'a>(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let header: &'a str = self.header;
+        header.trim_end_matches(NAME).split('.')
+    }
 
-/// The keys of `section` that this version does not act upon.
-pub(super) fn unsupported(section: Section) -> impl Iterator<Item = &'static str> {
-    UNSUPPORTED_KEYS.iter().filter(move |(of, _)| *of == section).flat_map(|(_, names)| names.iter().copied())
-}
+    /// The name of its table at the top of the file.
+    pub(super) fn root(&self) -> &'static str {
+        self.path().next().expect("a header has a first part")
+    }
 
-/// The headers of the sections that have a key of this name.
-pub(super) fn homes_of(name: &str) -> Vec<&'static str> {
-    let named = all().filter(|key| key.name == name);
-    named.map(|key| key.section.header()).collect()
+    /// The tables inside it that lead to other sections.
+    pub(super) fn inner_tables(&self) -> impl Iterator<Item = &'static str> {
+        let header = self.header;
+        SECTIONS.iter().filter_map(move |other| {
+            let (outer, inner) = other.header.trim_end_matches(NAME).split_once('.')?;
+            (outer == header).then_some(inner)
+        })
+    }
 }

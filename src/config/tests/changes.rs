@@ -1,9 +1,8 @@
 //! What a reload is said to change, and what it takes.
 
-use super::super::keys::{self, Fallback, Key, Reload};
-use super::super::section::Section;
+use super::super::schema::Fallback;
 use super::super::{Change, Config, Effect, changes};
-use super::{MINIMAL, loaded, section_of, with_key};
+use super::{KeyIn, MINIMAL, all_keys, loaded, with_key};
 
 /// A value other than the default, for each key that is not in `MINIMAL` or has no example.
 const OTHERS: &[(&str, &str)] = &[
@@ -41,35 +40,33 @@ const OTHERS: &[(&str, &str)] = &[
     ("kinds.k.max_cpu_time", r#""1h""#),
 ];
 
-fn path_of(key: &Key) -> String {
-    format!("{}.{}", section_of(key), key.name)
-}
-
 /// A value of `key` that is not its default.
-fn other_value(key: &Key) -> String {
-    if let Some((_, value)) = OTHERS.iter().find(|(path, _)| *path == path_of(key)) {
+fn other_value(key: KeyIn) -> String {
+    if let Some((_, value)) = OTHERS.iter().find(|(path, _)| *path == key.path()) {
         return (*value).to_owned();
     }
-    match key.default {
+    match key.key.fallback {
         Fallback::Unset(example) => example.to_owned(),
         // A bound that there is none of, of one or the other type.
-        Fallback::Value(r#""none""#) if key.name.starts_with("memory") => r#""2GiB""#.to_owned(),
-        Fallback::Value(r#""none""#) if key.name.starts_with("max_") && key.name != "max_age" => "7".to_owned(),
-        Fallback::Value(r#""none""#) => r#""7s""#.to_owned(),
-        Fallback::Value(number) | Fallback::Dependent(number) if !number.starts_with('"') => "7".to_owned(),
-        Fallback::Value(size) if size.contains("iB") => r#""5MiB""#.to_owned(),
-        Fallback::Value(_) => r#""7s""#.to_owned(),
-        other => panic!("name another value of {}: {other:?}", key.name),
+        Fallback::Default(r#""none""#) if key.key.name.starts_with("memory") => r#""2GiB""#.to_owned(),
+        Fallback::Default(r#""none""#) if key.key.name.starts_with("max_") && key.key.name != "max_age" => {
+            "7".to_owned()
+        }
+        Fallback::Default(r#""none""#) => r#""7s""#.to_owned(),
+        Fallback::Default(number) | Fallback::Dependent(number) if !number.starts_with('"') => "7".to_owned(),
+        Fallback::Default(size) if size.contains("iB") => r#""5MiB""#.to_owned(),
+        Fallback::Default(_) => r#""7s""#.to_owned(),
+        other => panic!("name another value of {}: {other:?}", key.path()),
     }
 }
 
 /// Two configs between which `key` differs, and as little else as can be.
-fn pair(key: &Key) -> (Config, Config) {
+fn pair(key: KeyIn) -> (Config, Config) {
     // With a budget there must be something to budget for.
-    let rest = if key.name == keys::MEMORY_BUDGET.name { "memory = \"1GiB\"\n" } else { "" };
-    let old = match (key.section, key.default) {
+    let rest = if key.key.name == "memory_budget" { "memory = \"1GiB\"\n" } else { "" };
+    let old = match (key.section.header, key.key.fallback) {
         (_, Fallback::Dependent(_)) => with_key(key, "8"),
-        (Section::RecoveryType, _) => with_key(key, "\"retry\""),
+        ("recovery.types.NAME", _) => with_key(key, "\"retry\""),
         _ => MINIMAL.to_owned(),
     };
     let new = with_key(key, &other_value(key));
@@ -78,36 +75,34 @@ fn pair(key: &Key) -> (Config, Config) {
 
 #[test]
 fn every_key_that_differs_is_found_with_its_effect() {
-    for key in keys::all() {
+    for key in all_keys() {
         let (old, new) = pair(key);
-        let found = changes(&old, &new).changes;
-        let change = found.iter().find(|change| change.path.starts_with(&path_of(key)));
-        let change = change.unwrap_or_else(|| panic!("{} is not found: {found:?}", path_of(key)));
-        assert_eq!(change.effect, key.reload.into(), "{}", path_of(key));
-        assert_ne!(change.old, change.new, "{}", path_of(key));
-        assert_eq!(changes(&new, &new).changes, [], "{}", path_of(key));
+        let found = changes(&old, &new);
+        let change = found.iter().find(|change| change.path.starts_with(&key.path()));
+        let change = change.unwrap_or_else(|| panic!("{} is not found: {found:?}", key.path()));
+        assert_eq!(change.effect, key.key.effect, "{}", key.path());
+        assert_ne!(change.old, change.new, "{}", key.path());
+        assert_eq!(changes(&new, &new), [], "{}", key.path());
     }
 }
 
 #[test]
 fn workers_roll_for_the_keys_that_say_so_and_no_others() {
-    for key in keys::of(Section::Kind) {
+    for key in all_keys().filter(|key| key.section.header == "kinds.NAME") {
         let (old, new) = pair(key);
         let [old, new] = [&old.kinds[0], &new.kinds[0]];
-        assert_ne!(old, new, "{}", key.name);
-        assert_eq!(old.must_roll(new), key.reload == Reload::Rolls, "{}", key.name);
-        assert_eq!(new.must_roll(old), key.reload == Reload::Rolls, "{}", key.name);
-        assert!(!new.must_roll(new), "{}", key.name);
+        assert_ne!(old, new, "{}", key.path());
+        assert_eq!(old.must_roll(new), key.key.effect == Effect::Rolls, "{}", key.path());
+        assert_eq!(new.must_roll(old), key.key.effect == Effect::Rolls, "{}", key.path());
+        assert!(!new.must_roll(new), "{}", key.path());
     }
 }
 
 #[test]
 fn only_keys_of_kinds_roll_and_none_of_them_needs_a_restart() {
-    for key in keys::all() {
-        match key.section {
-            Section::Kind => assert_ne!(key.reload, Reload::Restart, "{}", key.name),
-            _ => assert_ne!(key.reload, Reload::Rolls, "{}", key.name),
-        }
+    for key in all_keys() {
+        let forbidden = if key.section.header == "kinds.NAME" { Effect::NeedsRestart } else { Effect::Rolls };
+        assert_ne!(key.key.effect, forbidden, "{}", key.path());
     }
 }
 
@@ -117,7 +112,7 @@ fn change(path: &str, old: Option<&str>, new: Option<&str>, effect: Effect) -> C
 
 #[track_caller]
 fn expect_changes(old: &str, new: &str, expected: &[Change]) {
-    assert_eq!(changes(&loaded(old), &loaded(new)).changes, expected);
+    assert_eq!(changes(&loaded(old), &loaded(new)), expected);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn each_bound_has_its_form() {
         ("max_cpu_time = \"1500ms\"", "3:16: kinds.k.max_cpu_time: must be whole seconds"),
         ("max_cpu_time = \"off\"", "3:16: kinds.k.max_cpu_time: \"off\" means nothing here: write \"none\""),
         ("group = \"a b\"", "3:9: kinds.k.group: \"a b\" is not a Unix group name"),
-        ("group = 7", "3:9: kinds.k.group: must be a Unix group name, not a number"),
+        ("group = 7", "3:9: kinds.k.group: must be a string, not a number"),
         ("dir = 7", "3:7: kinds.k.dir: must be a string, not a number"),
         ("no_new_privs = \"yes\"", "3:16: kinds.k.no_new_privs: must be true or false, without quotes, not a string"),
         ("landlock_read = [\"\"]", "3:18: kinds.k.landlock_read[0]: must not be empty"),

@@ -5,13 +5,13 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::keys::{self, Fallback};
+use super::super::schema::Fallback;
 use super::super::{
     Affinity, Balance, Config, Confinement, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, Overrides,
     PoolConfig, QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
     WorkDir,
 };
-use super::{MINIMAL, loaded, with_key};
+use super::{MINIMAL, all_keys, loaded, with_key};
 
 fn nonzero(number: usize) -> NonZeroUsize {
     NonZeroUsize::new(number).unwrap()
@@ -26,7 +26,9 @@ fn documented() -> Config {
         server: ServerConfig {
             listen: Listen::Tcp("127.0.0.1:50051".parse().unwrap()),
             http: Some("127.0.0.1:9090".parse().unwrap()),
-            tls: None,
+            tls_cert: None,
+            tls_key: None,
+            tls_client_ca: None,
             tokens: None,
             workers_may_read_secrets: false,
             allow_insecure: false,
@@ -142,11 +144,11 @@ fn a_command_is_all_that_is_needed() {
 
 #[test]
 fn writing_a_default_changes_nothing() {
-    for key in keys::all() {
-        let Fallback::Value(default) = key.default else {
+    for key in all_keys() {
+        let Fallback::Default(default) = key.key.fallback else {
             continue;
         };
-        assert_eq!(loaded(&with_key(key, default)), documented(), "{}", key.name);
+        assert_eq!(loaded(&with_key(key, default)), documented(), "{}", key.path());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Nothing that can be written in a file, however wrong, does more harm than a list of mistakes.
 
-use super::super::keys;
-use super::{MINIMAL, load, load_with, refused, section_of, with_key};
+use super::super::schema::Fallback;
+use super::{KeyIn, MINIMAL, all_keys, load, load_with, refused, with_key};
 
 /// What no key takes, but for the few that take a boolean.
 const WRONG: [&str; 9] = [
@@ -16,33 +16,31 @@ const WRONG: [&str; 9] = [
     "99999999999999999999999999999999",
 ];
 
-fn takes(key: &keys::Key, value: &str) -> bool {
-    value == "true" && matches!(key.default, keys::Fallback::Value("true" | "false"))
+fn takes(key: KeyIn, value: &str) -> bool {
+    value == "true" && matches!(key.key.fallback, Fallback::Default("true" | "false"))
 }
 
 #[test]
 fn a_wrong_type_is_a_mistake_that_names_the_key() {
-    for key in keys::all() {
+    for key in all_keys() {
         for wrong in WRONG {
             if takes(key, wrong) {
                 continue;
             }
             let text = with_key(key, wrong);
-            let path = format!("{}.{}", section_of(key), key.name);
             let errors = load(&text).expect_err(&text);
-            let [mistake] = errors.mistakes() else {
+            let [mistake] = &errors.mistakes[..] else {
                 panic!("{text}: {errors}");
             };
-            assert!(mistake.path.starts_with(&path), "{text}: {errors}");
+            assert!(mistake.path.starts_with(&key.path()), "{text}: {errors}");
         }
     }
 }
 
 #[test]
 fn a_wrong_variable_is_a_mistake_that_names_it() {
-    for key in keys::all() {
-        let section = section_of(key).replace('.', "__");
-        let variable = format!("REMUDA__{section}__{}", key.name).to_uppercase();
+    for key in all_keys() {
+        let variable = format!("REMUDA__{}", key.path().replace('.', "__")).to_uppercase();
         let wrong = if takes(key, "true") { "yes" } else { "true" };
         let env = [(variable.as_str(), wrong)];
         let text = format!("{MINIMAL}[recovery.types.k]\nstrategy = \"retry\"\n");
@@ -70,7 +68,7 @@ fn deep_nesting_is_refused() {
 fn many_mistakes_are_all_reported_soon() {
     let keys: Vec<_> = (0..10_000).map(|n| format!("k{n} = 1\n")).collect();
     let errors = load(&format!("[server]\n{}{MINIMAL}", keys.concat())).unwrap_err();
-    assert_eq!(errors.mistakes().len(), 10_000);
+    assert_eq!(errors.mistakes.len(), 10_000);
 }
 
 #[test]

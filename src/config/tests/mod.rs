@@ -16,7 +16,8 @@ mod sources;
 
 use std::path::PathBuf;
 
-use super::keys::{Fallback, Key};
+use super::keys::{SECTIONS, Section};
+use super::schema::{ConfigKey, Fallback};
 use super::{Config, ConfigErrors, Overrides, Source};
 
 /// The shortest config that loads.
@@ -66,15 +67,32 @@ fn expect_in(section: &str, lines: &str, mistakes: &[&str]) {
     expect_mistakes(&refused(&format!("[{section}]\n{lines}\n{MINIMAL}")), mistakes);
 }
 
-/// The section of `key`, where there is one for each NAME that of `k`, as it is in a path.
-fn section_of(key: &Key) -> String {
-    key.section.header().replace("NAME", "k")
+/// A key and its section.
+#[derive(Clone, Copy)]
+struct KeyIn {
+    section: &'static Section,
+    key: &'static ConfigKey,
+}
+
+fn all_keys() -> impl Iterator<Item = KeyIn> {
+    SECTIONS.into_iter().flat_map(|section| section.keys().map(move |key| KeyIn { section, key }))
+}
+
+impl KeyIn {
+    /// The section as it is in a path; of a named one that of `k`.
+    fn section(self) -> String {
+        self.section.header.replace("NAME", "k")
+    }
+
+    fn path(self) -> String {
+        format!("{}.{}", self.section(), self.key.name)
+    }
 }
 
 /// A config that sets `key` to `value`, and is right otherwise.
-fn with_key(key: &Key, value: &str) -> String {
-    let (section, name) = (section_of(key), key.name);
-    let before = match (section.as_str(), key.default) {
+fn with_key(key: KeyIn, value: &str) -> String {
+    let (section, name) = (key.section(), key.key.name);
+    let before = match (section.as_str(), key.key.fallback) {
         ("kinds.k", _) if name == "command" => return format!("[kinds.k]\ncommand = {value}\n"),
         ("kinds.k", _) => return format!("{MINIMAL}{name} = {value}\n"),
         (_, Fallback::Dependent(_)) => "strategy = \"retry\"\n",

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::super::keys::{self, Fallback};
+use super::super::schema::Fallback;
 use super::super::{Config, Overrides, Source, example, show};
-use super::{MINIMAL, loaded, with_key};
+use super::{MINIMAL, all_keys, loaded, with_key};
 
 /// Everything differs from its default, and strings hold what is hard to quote.
 const UNUSUAL: &str = r##"
@@ -137,13 +137,13 @@ fn what_is_shown_loads_to_the_same_again() {
 fn every_key_is_shown_and_explained() {
     let shown = show(&loaded(&format!("{MINIMAL}[recovery.types.t]\nstrategy = \"reject\"\n")));
     let page = shown.replace("\n# ", " ");
-    for key in keys::all() {
+    for key in all_keys() {
         let is_line = |line: &str| {
             let line = line.strip_prefix('#').unwrap_or(line);
-            line.starts_with(&format!("{} = ", key.name))
+            line.starts_with(&format!("{} = ", key.key.name))
         };
-        assert!(shown.lines().any(is_line), "{} is not shown", key.name);
-        assert!(page.contains(key.doc), "{} is not explained", key.name);
+        assert!(shown.lines().any(is_line), "{} is not shown", key.key.name);
+        assert!(page.contains(key.key.doc()), "{} is not explained", key.key.name);
     }
 }
 
@@ -193,9 +193,9 @@ fn the_example_is_the_defaults_two_kinds_and_a_type() {
 
 #[test]
 fn the_defaults_in_the_example_are_the_real_ones() {
-    let defaults: Vec<_> = keys::all()
-        .filter_map(|key| match key.default {
-            Fallback::Value(default) => Some(format!("#{} = {default}", key.name)),
+    let defaults: Vec<_> = all_keys()
+        .filter_map(|key| match key.key.fallback {
+            Fallback::Default(default) => Some(format!("#{} = {default}", key.key.name)),
             _ => None,
         })
         .collect();
@@ -210,8 +210,8 @@ fn the_defaults_in_the_example_are_the_real_ones() {
 
 #[test]
 fn the_examples_of_unset_keys_are_valid() {
-    for key in keys::all() {
-        if let Fallback::Unset(value) = key.default {
+    for key in all_keys() {
+        if let Fallback::Unset(value) = key.key.fallback {
             loaded(&with_key(key, value));
         }
     }
