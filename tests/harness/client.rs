@@ -175,7 +175,7 @@ impl Client {
         Ok(within(self.admin.reload(proto::ReloadRequest { dry_run })).await?.into_inner())
     }
 
-    /// Waits until the server has looked at its pool at least twice on its own account.
+    /// Waits until the supervisor has looked at its pool at least twice; it does so every half second.
     pub(crate) async fn two_ticks(&mut self) {
         let uptime = |health: proto::HealthResponse| Duration::try_from(health.uptime.expect("an uptime")).unwrap();
         let later = uptime(self.health().await) + Duration::from_millis(1_200);

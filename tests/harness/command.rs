@@ -1,14 +1,20 @@
 //! The command line, run to its end.
 
-use std::process::Output;
+use std::process::{Child, Output};
 
-use super::{Server, remuda};
+use super::{Server, eventually, remuda};
 
 /// Runs the command against a server and gives its exit code, stdout and stderr.
 pub(crate) fn run(server: &Server, arguments: &[&str]) -> (i32, String, String) {
     let mut command = remuda();
     command.args(["--endpoint", &server.grpc]).args(arguments);
     told(&command.output().expect("the command runs"))
+}
+
+/// Waits for a command that must end by itself.
+pub(crate) fn finish(mut child: Child) -> (i32, String, String) {
+    eventually("the command to end", || child.try_wait().unwrap());
+    told(&child.wait_with_output().unwrap())
 }
 
 /// An exit code, stdout and stderr.

@@ -7,9 +7,14 @@ use nix::{
     unistd::Pid,
 };
 
-/// Whether the process exists and is not a zombie.
+/// True while the process exists and is not a zombie.
 pub(crate) fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// True while the process is stopped by a signal.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.state == 'T')
 }
 
 pub(crate) fn send_signal(pid: u32, signal: Signal) {
@@ -35,8 +40,8 @@ pub(crate) fn guardian_of(server: u32) -> u32 {
     all_pids().find(is_guardian).expect("a server has a guardian")
 }
 
-/// Whether it is one of the server's own processes, or about to be something else: until it has executed its program, a
-/// new process goes by its parent's command line.
+/// True for the server's own processes, and for new ones: until it executes its program, a process has the command line of
+/// its parent.
 fn is_helper(pid: u32) -> bool {
     let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let parent = stat(pid).map_or_else(Vec::new, |stat| line(stat.parent));

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Client, DEADLINE, alive, descendants, eventually, send_signal};
+use super::{Client, DEADLINE, alive, descendants, eventually, eventually_within, send_signal};
 
 pub(crate) struct Server {
     child: Child,
@@ -205,11 +205,16 @@ impl Server {
 
     /// Waits for the server to end by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let child = &mut self.child;
-        eventually("the server to end", || child.try_wait().unwrap())
+        self.wait_within(DEADLINE)
     }
 
-    /// How the server ended, if it has.
+    /// The same where the time of a stop is promised.
+    pub(crate) fn wait_within(&mut self, limit: Duration) -> ExitStatus {
+        let child = &mut self.child;
+        eventually_within(limit, "the server to end", || child.try_wait().unwrap())
+    }
+
+    /// Exit status of the server, once it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }

@@ -14,8 +14,8 @@ use crate::{
     hostile::victim::{Victim, normal},
 };
 
-/// What the server has closed, or will soon.
-fn is_closed(stream: &mut TcpStream) -> bool {
+/// True once the server has closed the connection; false if it is silent for long.
+pub(super) fn is_closed(stream: &mut TcpStream) -> bool {
     let _ = stream.set_read_timeout(Some(DEADLINE));
     let mut bytes = [0; 1024];
     loop {

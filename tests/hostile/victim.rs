@@ -1,11 +1,11 @@
 //! A server under attack, with what it was like before.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use remuda::api::proto::Query;
 use serde_json::json;
 
-use crate::harness::{Client, Server, eventually, fake_kind, query};
+use crate::harness::{Client, DEADLINE, Server, eventually, fake_kind, query};
 
 /// Growth of the server that remains afterwards: buffers that the allocator keeps, not what the clients sent.
 pub(crate) const KEPT_BYTES: u64 = 24 << 20;
@@ -44,8 +44,10 @@ impl Victim {
 
     /// The same again and again, until it is enough.
     pub(crate) async fn serves_others_until(&mut self, mut enough: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + DEADLINE;
         self.serves_others().await;
         while !enough(self) {
+            assert!(Instant::now() < deadline, "it is not enough after {DEADLINE:?}");
             self.serves_others().await;
         }
     }

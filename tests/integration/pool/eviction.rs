@@ -1,17 +1,14 @@
 //! A full pool makes room for a kind that has no worker: an idle worker goes, a busy one never.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use remuda::api::proto::{DeathCause, Query, QueryState};
 use serde_json::json;
 
-use crate::harness::{Client, Gate, Server, eventually_async, fake_kind, query};
+use crate::harness::{Client, Gate, Server, fake_kind, query};
 
 fn two_kinds(pool: &str) -> Server {
     let settings = "min = 0\nmax = 2\nscale_up_after = \"0s\"";
@@ -37,17 +34,6 @@ async fn fill(server: &Server, client: &Client) {
         one.await.unwrap().result();
     }
     server.until_ready("a", 2);
-}
-
-/// Waits until the supervisor has looked at the pool a few times more.
-async fn a_few_looks(client: &Client) {
-    let uptime = async |mut client: Client| Duration::try_from(client.health().await.uptime.unwrap()).unwrap();
-    let later = uptime(client.clone()).await + Duration::from_millis(1_600);
-    eventually_async("a few looks at the pool", || {
-        let up = uptime(client.clone());
-        async move { (up.await > later).then_some(()) }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +66,7 @@ async fn busy_worker_is_never_evicted() {
     let busy = [0, 1].map(|at: usize| client.begin(of_kind("a", gates[at].query())));
     server.until_busy("a", 2);
     let id = client.submit(plain("b")).await.unwrap();
-    a_few_looks(&client).await;
+    client.two_ticks().await;
     assert_eq!(client.state(&id).await, QueryState::Pending);
     assert_eq!((server.workers_in("a", "processing"), server.all_exits("a")), (2, vec![]));
 
@@ -101,7 +87,7 @@ async fn kind_keeps_its_minimum_though_another_has_no_worker() {
     server.until_ready("a", 2);
     let mut client = server.client().await;
     let id = client.submit(plain("b")).await.unwrap();
-    a_few_looks(&client).await;
+    client.two_ticks().await;
     assert_eq!(client.state(&id).await, QueryState::Pending);
     assert_eq!((server.in_service("a"), server.all_exits("a")), (2, vec![]));
 }

@@ -13,7 +13,7 @@ use remuda::api::proto::{self, DeathCause, Query};
 use serde_json::json;
 
 use crate::{
-    harness::{Client, Gate, Server, eventually, eventually_async, fake_kind, query},
+    harness::{Client, Gate, Server, eventually, fake_kind, query},
     integration::reload::config::workers_up,
 };
 
@@ -131,11 +131,9 @@ async fn drained_worker_is_not_evicted() {
     let second = client.begin(of_k(gates[1].query()));
     server.until_busy("k", 2);
     let waiting = client.begin(Query { kind: "needy".to_owned(), ..query(&json!({"steps": ["nonce"]})) });
-    let begun = std::time::Instant::now();
-    eventually_async("the query to have waited long", || async move {
-        (begun.elapsed() > Duration::from_secs(6)).then_some(())
-    })
-    .await;
+    // Only then would another kind's worker give way.
+    let oldest = r#"remuda_queue_oldest_seconds{kind="needy"}"#;
+    eventually("the query to have waited long", || (server.metric(oldest) > 5.5).then_some(()));
     client.admin.drain_worker(proto::DrainWorkerRequest { worker_id: 1 }).await.unwrap();
     gates[0].open();
     assert_eq!(ends(first).await, 1);

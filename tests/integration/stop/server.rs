@@ -19,9 +19,9 @@ use tonic_health::pb::{
 
 use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_kind, query, raw};
 
-/// The bound of a stop is the sum of what is configured, to the letter. This is what a busy machine may take to deliver the
-/// signal, to run the server and to let the test see that it has ended.
-const OBSERVING: Duration = Duration::from_secs(1);
+/// Added to the bound of a stop, which is the sum of the configured times: a busy machine takes a while to deliver the signal, to
+/// run the server and to let the test see that it has ended.
+const BUSY_MACHINE: Duration = Duration::from_secs(5);
 
 fn server(pool: &str, settings: &str) -> Server {
     Server::start(&format!("[pool]\n{pool}\n{}", fake_kind("k", &[], settings)))
@@ -204,13 +204,11 @@ async fn stalled_and_silent_clients_and_a_stubborn_worker_together_do_not_hold_u
     // Connections that say nothing, on both doors, one of them in the midst of a request.
     let _silent = [&server.grpc, &server.grpc, &server.http].map(|door| std::net::TcpStream::connect(door).unwrap());
     let mut half = std::net::TcpStream::connect(&server.http).unwrap();
-    std::io::Write::write_all(&mut half, b"GET /met").unwrap();
+    half.write_all(b"GET /met").unwrap();
     let workers = server.worker_pids();
-    let begun = Instant::now();
     server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait().code(), Some(1), "two queries were cut short");
-    let bound = Duration::from_millis(300 + 1_000 + 500 + 1_000) + OBSERVING;
-    assert!(begun.elapsed() < bound, "{:?} instead of {bound:?}", begun.elapsed());
+    let bound = Duration::from_millis(300 + 1_000 + 500 + 1_000) + BUSY_MACHINE;
+    assert_eq!(server.wait_within(bound).code(), Some(1), "two queries were cut short");
     assert!(workers.iter().all(|pid| !alive(*pid)));
     assert_eq!(server.leftovers().len(), 0);
 }

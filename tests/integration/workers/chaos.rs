@@ -20,7 +20,9 @@ use remuda::api::proto::{QueryState, WorkerState, event::Body};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 
-use crate::harness::{Client, Seed, Server, TestEvent, end_of, eventually_async, fake_kind, group_of, query};
+use crate::harness::{
+    Client, Seed, Server, TestEvent, end_of, eventually_async, fake_kind, group_of, is_stopped, query,
+};
 
 const CLIENTS: usize = 64;
 const WORKERS: usize = 8;
@@ -181,19 +183,22 @@ impl Holdings {
     }
 }
 
-/// Waits until the pool is at its size and everyone in it is ready. Gives the processes.
-async fn full_house(server: &Server, client: &Client) -> BTreeSet<u32> {
+/// Waits until the pool is at its size and all workers in it are ready, none of them stopped. Returns the processes.
+async fn full_pool(server: &Server, client: &Client) -> BTreeSet<u32> {
     let ready = eventually_async("a full pool of ready workers", || {
         let mut client = client.clone();
         async move {
             let workers = client.workers().await;
             let ready = workers.iter().filter(|worker| worker.state() == WorkerState::Ready);
             let ready: BTreeSet<u32> = ready.map(|worker| worker.pid).collect();
-            (ready.len() == WORKERS && workers.len() == WORKERS).then_some(ready)
+            // A stopped worker is ready until its heartbeats are missed.
+            let is_full =
+                ready.len() == WORKERS && workers.len() == WORKERS && !ready.iter().any(|pid| is_stopped(*pid));
+            is_full.then_some(ready)
         }
     });
     let ready = ready.await;
-    assert_eq!(server.metric(r#"remuda_workers{kind="k",state="ready"}"#) as usize, WORKERS);
+    server.until_ready("k", WORKERS);
     ready
 }
 
@@ -249,7 +254,7 @@ async fn queries_are_not_lost_while_workers_are_killed_stopped_and_corrupted() {
         .map(|(number, client)| be_client(client, number, "warm-up", |asked| asked == WARM_UP_QUERIES))
         .collect();
     let warm_up = warm_up.join_all().await.into_iter().fold(Seen::default(), Seen::and);
-    full_house(&server, &main).await;
+    full_pool(&server, &main).await;
     let (before, sockets_before) = (Holdings::of(server.pid()), sockets(&server));
 
     let over = Arc::new(AtomicBool::new(false));
@@ -264,7 +269,7 @@ async fn queries_are_not_lost_while_workers_are_killed_stopped_and_corrupted() {
     over.store(true, Relaxed);
     let total = asking.join_all().await.into_iter().fold(corrupted, Seen::and);
 
-    let present = full_house(&server, &main).await;
+    let present = full_pool(&server, &main).await;
     let past: BTreeSet<u32> = deeds.pids.difference(&present).copied().collect();
     assert_nothing_left(&server, &before, sockets_before, &past).await;
     assert_counts(&server, total.and(warm_up));
