@@ -1,4 +1,4 @@
-//! Protobuf for all services of this server, with small buffers: thousands of calls may wait for their next event.
+//! The protobuf codec of all services, with small buffers: thousands of calls may wait for their next event.
 
 use std::marker::PhantomData;
 
@@ -10,27 +10,27 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-/// First size of a call's buffer. tonic's 8 KiB would be more than half of what a waiting call costs.
-const BUFFER_BYTES: usize = 768;
-/// Messages that are ready are gathered up to this size before they are sent.
-const BATCH_BYTES: usize = 32 * 1024;
-/// tonic's prefix of a message: a flag and its length.
+/// Initial size of a call's buffer. tonic's 8 KiB would be more than half of the memory of a waiting call.
+const INITIAL_BUFFER_BYTES: usize = 768;
+/// Size up to which messages that are ready are gathered before they are sent.
+const SEND_BATCH_BYTES: usize = 32 * 1024;
+/// Length of tonic's prefix of a message: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SmallBufferCodec<T, U>(PhantomData<(T, U)>);
 
-/// Encodes messages into buffers that begin as large as the last one became.
+/// Encodes messages into buffers with twice the size of the last one.
 #[derive(Debug)]
 pub(crate) struct SizedEncoder<T> {
-    /// Bytes in the buffer that is being filled, and the room that it says is left.
+    /// Bytes in the current buffer, and the capacity that it reported as left.
     filled: usize,
     remaining: usize,
     messages: PhantomData<T>,
 }
 
 fn buffers() -> BufferSettings {
-    BufferSettings::new(BUFFER_BYTES, BATCH_BYTES)
+    BufferSettings::new(INITIAL_BUFFER_BYTES, SEND_BATCH_BYTES)
 }
 
 impl<T, U> Default for SmallBufferCodec<T, U> {
@@ -64,10 +64,10 @@ impl<T: Message> Encoder for SizedEncoder<T> {
 
     fn encode(&mut self, item: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let length = item.encoded_len();
-        // A buffer that was sent leaves an empty one behind, which would grow by doubling: a tenth of a message's cost.
+        // After a send the buffer is empty and would grow by doubling, which costs a tenth of a message.
         if buffer.remaining_mut() > self.remaining {
             let expected = 2 * std::mem::take(&mut self.filled);
-            buffer.reserve(length + PREFIX_BYTES + expected.min(BATCH_BYTES));
+            buffer.reserve(length + PREFIX_BYTES + expected.min(SEND_BATCH_BYTES));
         } else {
             buffer.reserve(length);
         }

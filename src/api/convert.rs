@@ -1,4 +1,4 @@
-//! Turns what the pool knows into protobuf messages.
+//! Conversions from the types of the pool to protobuf messages.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,7 +10,7 @@ use crate::{
         StopStage,
     },
     pool::{Accepted, Health, KindHealth, Reload, Scaled},
-    state::{QueryState, Transition, WorkerState},
+    state::{CircuitState, QueryState, State, Transition, WorkerState},
     worker::{Sample, Snapshot},
 };
 
@@ -36,12 +36,14 @@ fn body(body: EventBody) -> proto::event::Body {
             Body::Complete(proto::CompleteEvent { result: result.as_str().to_owned() })
         }
         EventBody::Ended(Outcome::Error(failure)) => Body::Error(self::failure(*failure)),
-        EventBody::Ended(Outcome::Cancelled { reason, stage }) => {
-            Body::Cancelled(proto::CancelledEvent { reason: reason.into(), stage: self::stage(stage).into() })
-        }
-        EventBody::Ended(Outcome::Rejected { reason, message }) => {
-            Body::Rejected(proto::RejectedEvent { reason: reject_reason(reason).into(), message: message.into() })
-        }
+        EventBody::Ended(Outcome::Cancelled { reason, stage }) => Body::Cancelled(proto::CancelledEvent {
+            reason: reason.into(),
+            stage: proto::StopStage::from(stage).into(),
+        }),
+        EventBody::Ended(Outcome::Rejected { reason, message }) => Body::Rejected(proto::RejectedEvent {
+            reason: proto::RejectReason::from(reason).into(),
+            message: message.into(),
+        }),
     }
 }
 
@@ -56,15 +58,8 @@ fn retrying(retrying: Retrying) -> proto::RetryingEvent {
 }
 
 fn failure(failure: Failure) -> proto::ErrorEvent {
-    let reason = match failure.reason {
-        FailureReason::Reported => proto::ErrorReason::Reported,
-        FailureReason::WorkerDied => proto::ErrorReason::WorkerDied,
-        FailureReason::TimedOut => proto::ErrorReason::TimedOut,
-        FailureReason::Shutdown => proto::ErrorReason::Shutdown,
-        FailureReason::Overflow => proto::ErrorReason::Overflow,
-    };
     proto::ErrorEvent {
-        reason: reason.into(),
+        reason: proto::ErrorReason::from(failure.reason).into(),
         message: failure.message.into(),
         code: failure.code.unwrap_or_default().into(),
         retryable: failure.retryable,
@@ -78,7 +73,7 @@ pub(super) fn certificate(certificate: &DeathCertificate) -> proto::DeathCertifi
         worker_id: certificate.worker.0,
         kind: certificate.kind.to_string(),
         pid: certificate.pid.unwrap_or_default(),
-        cause: cause(certificate.cause).into(),
+        cause: proto::DeathCause::from(certificate.cause).into(),
         exit_code: certificate.exit.code(),
         signal: certificate.exit.signal_name().unwrap_or_default(),
         query_id: certificate.query.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -95,7 +90,7 @@ pub(super) fn submit_response(accepted: &Accepted) -> proto::SubmitResponse {
     proto::SubmitResponse {
         query_id: accepted.id.as_str().to_owned(),
         kind: accepted.kind.as_ref().to_owned(),
-        state: query_state(accepted.submitted.state).into(),
+        state: proto::QueryState::from(accepted.submitted.state).into(),
         existed: accepted.submitted.existed,
     }
 }
@@ -107,7 +102,7 @@ pub(super) fn cancel_found(found: CancelOutcome) -> proto::CancelResponse {
         CancelOutcome::Cancelling(state) => (proto::CancelFound::Cancelling, state),
         CancelOutcome::Ended(state) => (proto::CancelFound::Ended, state),
     };
-    proto::CancelResponse { found: found.into(), state: query_state(state).into() }
+    proto::CancelResponse { found: found.into(), state: proto::QueryState::from(state).into() }
 }
 
 pub(super) fn query(query: QueryInfo) -> proto::QueryInfo {
@@ -118,7 +113,7 @@ pub(super) fn query(query: QueryInfo) -> proto::QueryInfo {
         priority: query.priority,
         owner: query.owner.unwrap_or_default().into(),
         key: query.key.unwrap_or_default().into(),
-        state: query_state(query.state).into(),
+        state: proto::QueryState::from(query.state).into(),
         attempts: query.attempts,
         worker_id: query.worker.map_or(0, |worker| worker.0),
         submitted_at: Some(query.submitted_at.into()),
@@ -137,7 +132,7 @@ pub(super) fn worker(worker: Snapshot) -> proto::Worker {
         worker_id: worker.id.0,
         kind: worker.kind.to_string(),
         pid: worker.pid.unwrap_or_default(),
-        state: worker_state(worker.state).into(),
+        state: proto::WorkerState::from(worker.state).into(),
         query_id: worker.query.map(|query| query.to_string()).unwrap_or_default(),
         queries_processed: worker.queries_processed,
         started_at: Some(worker.started_at.into()),
@@ -175,46 +170,47 @@ pub(super) fn dead_letter(letter: DeadLetter) -> proto::DeadLetter {
 pub(super) fn transition(transition: &Transition<WorkerState>) -> proto::WorkerTransition {
     let age = Instant::now().saturating_duration_since(transition.at);
     proto::WorkerTransition {
-        from: worker_state(transition.from).into(),
-        to: worker_state(transition.to).into(),
+        from: proto::WorkerState::from(transition.from).into(),
+        to: proto::WorkerState::from(transition.to).into(),
         at: SystemTime::now().checked_sub(age).map(Into::into),
         reason: transition.reason.to_string(),
     }
 }
 
-pub(super) fn health(health: &Health, kinds: Vec<proto::KindHealth>) -> proto::HealthResponse {
+pub(super) fn health(health: &Health) -> proto::HealthResponse {
+    let is_open = health.closed.is_none();
     proto::HealthResponse {
         serving: health.serving,
         reasons: health.reasons.clone(),
         lifecycle: health.lifecycle.to_string(),
         occupancy: health.occupancy.to_string(),
         queries_waiting: health.kinds.iter().map(|kind| kind.waiting as u64).sum(),
-        kinds,
+        kinds: health.kinds.iter().map(|kind| kind_health(kind, is_open)).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime: duration(health.uptime),
     }
 }
 
 /// A kind serves only while the pool is open.
-pub(super) fn kind_health(kind: &KindHealth, open: bool) -> proto::KindHealth {
+fn kind_health(kind: &KindHealth, is_open: bool) -> proto::KindHealth {
     let count = |(state, count): &(WorkerState, usize)| proto::StateCount {
-        state: worker_state(*state).into(),
-        count: narrow(*count),
+        state: proto::WorkerState::from(*state).into(),
+        count: saturated(*count),
     };
     proto::KindHealth {
         kind: kind.kind.name.to_string(),
-        serving: open && kind.reason.is_none(),
+        serving: is_open && kind.reason.is_none(),
         reason: kind.reason.clone().unwrap_or_default(),
         workers: kind.workers.iter().map(count).collect(),
-        min: narrow(kind.kind.min),
-        max: narrow(kind.kind.max.get()),
+        min: saturated(kind.kind.min),
+        max: saturated(kind.kind.max.get()),
         queries_waiting: kind.waiting as u64,
         last_failure: kind.last_failure.as_deref().map(certificate),
     }
 }
 
 pub(super) fn scaled(scaled: &Scaled) -> proto::ScaleKindResponse {
-    proto::ScaleKindResponse { kind: scaled.kind.to_string(), from: narrow(scaled.from), to: narrow(scaled.to) }
+    proto::ScaleKindResponse { kind: scaled.kind.to_string(), from: saturated(scaled.from), to: saturated(scaled.to) }
 }
 
 pub(super) fn reload(reload: Reload) -> proto::ReloadResponse {
@@ -222,22 +218,13 @@ pub(super) fn reload(reload: Reload) -> proto::ReloadResponse {
         path: change.path,
         old: change.old,
         new: change.new,
-        effect: config_effect(change.effect).into(),
+        effect: proto::ConfigEffect::from(change.effect).into(),
     };
     proto::ReloadResponse { changes: reload.changes.into_iter().map(change).collect(), applied: reload.applied }
 }
 
-fn config_effect(effect: Effect) -> proto::ConfigEffect {
-    match effect {
-        Effect::Applied => proto::ConfigEffect::Applied,
-        Effect::Rolls => proto::ConfigEffect::Rolls,
-        Effect::KindAdded => proto::ConfigEffect::KindAdded,
-        Effect::KindRemoved => proto::ConfigEffect::KindRemoved,
-        Effect::NeedsRestart => proto::ConfigEffect::NeedsRestart,
-    }
-}
-
-pub(super) fn narrow(count: usize) -> u32 {
+/// A count for the wire; larger ones than it can hold are capped.
+pub(super) fn saturated(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -245,76 +232,32 @@ fn duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
 
-pub(super) fn query_state(state: QueryState) -> proto::QueryState {
-    match state {
-        QueryState::Pending => proto::QueryState::Pending,
-        QueryState::Processing => proto::QueryState::Processing,
-        QueryState::Streaming => proto::QueryState::Streaming,
-        QueryState::RetryPending => proto::QueryState::RetryPending,
-        QueryState::Complete => proto::QueryState::Complete,
-        QueryState::Error => proto::QueryState::Error,
-        QueryState::Cancelled => proto::QueryState::Cancelled,
-        QueryState::Rejected => proto::QueryState::Rejected,
-    }
+/// Converts an enum of the server to one of the contract. A variant that is missing here does not compile.
+macro_rules! convert_enum {
+    ($from:ident => $to:ident: $($variant:ident)+) => {
+        impl From<$from> for proto::$to {
+            fn from(value: $from) -> Self {
+                match value {
+                    $($from::$variant => Self::$variant,)+
+                }
+            }
+        }
+    };
 }
 
-pub(super) fn state_from_proto(state: proto::QueryState) -> Option<QueryState> {
-    use crate::state::State;
-    QueryState::ALL.iter().copied().find(|known| query_state(*known) == state)
-}
+convert_enum!(QueryState => QueryState: Pending Processing Streaming RetryPending Complete Error Cancelled Rejected);
+convert_enum!(WorkerState => WorkerState: Spawning Loading Ready Processing Idle Evicting Dead Failed);
+convert_enum!(StopStage => StopStage: Queued CancelFrame Sigterm Sigkill);
+convert_enum!(FailureReason => ErrorReason: Reported WorkerDied TimedOut Shutdown Overflow);
+convert_enum!(RejectReason => RejectReason: Deadline Shutdown CircuitOpen Busy Shed);
+convert_enum!(CircuitState => CircuitState: Open HalfOpen Closed);
+convert_enum!(Effect => ConfigEffect: Applied Rolls KindAdded KindRemoved NeedsRestart);
+convert_enum!(DeathCause => DeathCause:
+    Crash OomKernel OomLimit NoHeartbeat Timeout Cancel ProtocolError StartFailed StartTimeout Disconnected RecycledQueries
+    RecycledAge RecycledMemory Idle ScaledDown Evicted Reloaded Restarted Shutdown
+);
 
-pub(super) fn worker_state(state: WorkerState) -> proto::WorkerState {
-    match state {
-        WorkerState::Spawning => proto::WorkerState::Spawning,
-        WorkerState::Loading => proto::WorkerState::Loading,
-        WorkerState::Ready => proto::WorkerState::Ready,
-        WorkerState::Processing => proto::WorkerState::Processing,
-        WorkerState::Idle => proto::WorkerState::Idle,
-        WorkerState::Evicting => proto::WorkerState::Evicting,
-        WorkerState::Dead => proto::WorkerState::Dead,
-        WorkerState::Failed => proto::WorkerState::Failed,
-    }
-}
-
-fn stage(stage: StopStage) -> proto::StopStage {
-    match stage {
-        StopStage::Queued => proto::StopStage::Queued,
-        StopStage::CancelFrame => proto::StopStage::CancelFrame,
-        StopStage::Sigterm => proto::StopStage::Sigterm,
-        StopStage::Sigkill => proto::StopStage::Sigkill,
-    }
-}
-
-fn reject_reason(reason: RejectReason) -> proto::RejectReason {
-    match reason {
-        RejectReason::Deadline => proto::RejectReason::Deadline,
-        RejectReason::Shutdown => proto::RejectReason::Shutdown,
-        RejectReason::CircuitOpen => proto::RejectReason::CircuitOpen,
-        RejectReason::Busy => proto::RejectReason::Busy,
-        RejectReason::Shed => proto::RejectReason::Shed,
-    }
-}
-
-fn cause(cause: DeathCause) -> proto::DeathCause {
-    match cause {
-        DeathCause::Crash => proto::DeathCause::Crash,
-        DeathCause::OomKernel => proto::DeathCause::OomKernel,
-        DeathCause::OomLimit => proto::DeathCause::OomLimit,
-        DeathCause::NoHeartbeat => proto::DeathCause::NoHeartbeat,
-        DeathCause::Timeout => proto::DeathCause::Timeout,
-        DeathCause::Cancel => proto::DeathCause::Cancel,
-        DeathCause::ProtocolError => proto::DeathCause::ProtocolError,
-        DeathCause::StartFailed => proto::DeathCause::StartFailed,
-        DeathCause::StartTimeout => proto::DeathCause::StartTimeout,
-        DeathCause::Disconnected => proto::DeathCause::Disconnected,
-        DeathCause::RecycledQueries => proto::DeathCause::RecycledQueries,
-        DeathCause::RecycledAge => proto::DeathCause::RecycledAge,
-        DeathCause::Idle => proto::DeathCause::Idle,
-        DeathCause::ScaledDown => proto::DeathCause::ScaledDown,
-        DeathCause::Evicted => proto::DeathCause::Evicted,
-        DeathCause::Reloaded => proto::DeathCause::Reloaded,
-        DeathCause::Shutdown => proto::DeathCause::Shutdown,
-        DeathCause::RecycledMemory => proto::DeathCause::RecycledMemory,
-        DeathCause::Restarted => proto::DeathCause::Restarted,
-    }
+/// The state of the server for one of the contract; `None` for unspecified.
+pub(super) fn query_state_from_proto(state: proto::QueryState) -> Option<QueryState> {
+    QueryState::ALL.iter().copied().find(|known| proto::QueryState::from(*known) == state)
 }

@@ -1,4 +1,4 @@
-//! An event as a message of a stream, encoded straight from the log: the text that a worker sent is copied once.
+//! Encodes events as messages of a stream, straight from the log: the worker's text is copied once.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -17,19 +17,19 @@ use crate::{
 
 use super::{
     convert,
-    fields::{Head, delimited, number},
+    fields::{FieldPrefix, delimited_size, number_size},
     proto,
 };
 
-/// A message of the stream that Execute or `StreamResults` answers with.
+/// A message of the stream that Execute or `StreamResults` returns.
 #[derive(Debug)]
 pub(crate) struct EventMessage {
-    /// Everything before the text, or before the inner message.
-    head: Head,
+    /// All bytes before the text or the inner message.
+    prefix: FieldPrefix,
     body: MessageBody,
 }
 
-/// The method that answers with the stream, which decides the message around each event.
+/// The method that returns the stream, which determines the message around each event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamMethod {
     Execute,
@@ -39,7 +39,7 @@ pub(super) enum StreamMethod {
 #[derive(Debug)]
 enum MessageBody {
     Accepted(Accepted),
-    /// A message or a result, whose text is encoded from the log.
+    /// A message or a result, with its text in the log.
     Text(Arc<Event>),
     /// A message of a batch, by its position.
     BatchItem(Arc<MessageBatch>, usize),
@@ -47,13 +47,13 @@ enum MessageBody {
     Event(Box<proto::Event>),
 }
 
-/// Makes the messages of one stream.
+/// Encodes the messages of one stream.
 #[derive(Debug)]
-pub(super) struct Encoding {
+pub(super) struct EventEncoder {
     method: StreamMethod,
-    /// The time of the last event and its bytes: events that arrived together share it.
+    /// The time of the last event and its encoding: events that arrived together share it.
     at: SystemTime,
-    timestamp: Head,
+    timestamp: FieldPrefix,
 }
 
 /// Field numbers of the protocol.
@@ -79,15 +79,15 @@ mod field {
     pub(super) const TEXT: u8 = 1;
 }
 
-impl Encoding {
+impl EventEncoder {
     pub(super) fn new(method: StreamMethod) -> Self {
-        // The zero of time is encoded as nothing at all.
-        Self { method, at: SystemTime::UNIX_EPOCH, timestamp: Head::default() }
+        // The epoch is encoded as an empty timestamp.
+        Self { method, at: SystemTime::UNIX_EPOCH, timestamp: FieldPrefix::default() }
     }
 
     pub(super) fn accepted(accepted: Accepted) -> EventMessage {
-        let head = Head::of(field::EXECUTE_ACCEPTED, accepted_len(&accepted));
-        EventMessage { head, body: MessageBody::Accepted(accepted) }
+        let prefix = FieldPrefix::of_message(field::EXECUTE_ACCEPTED, accepted_len(&accepted));
+        EventMessage { prefix, body: MessageBody::Accepted(accepted) }
     }
 
     pub(super) fn event(&mut self, event: Arc<Event>) -> EventMessage {
@@ -96,18 +96,18 @@ impl Encoding {
             EventBody::Ended(Outcome::Complete { result }) => (field::COMPLETE, result),
             _ => {
                 let event = Box::new(convert::event(Event::clone(&event)));
-                let head = Head::of(self.outer_field(), event.encoded_len());
-                return EventMessage { head, body: MessageBody::Event(event) };
+                let prefix = FieldPrefix::of_message(self.outer_field(), event.encoded_len());
+                return EventMessage { prefix, body: MessageBody::Event(event) };
             }
         };
-        let head = self.text_head((event.sequence, event.attempt, event.at), body_field, text.len());
-        EventMessage { head, body: MessageBody::Text(event) }
+        let prefix = self.text_prefix((event.sequence, event.attempt, event.at), body_field, text.len());
+        EventMessage { prefix, body: MessageBody::Text(event) }
     }
 
     pub(super) fn batch_item(&mut self, batch: Arc<MessageBatch>, index: usize) -> EventMessage {
         let place = (batch.sequence(index), batch.attempt, batch.at);
-        let head = self.text_head(place, field::MESSAGE, batch.message(index).len());
-        EventMessage { head, body: MessageBody::BatchItem(batch, index) }
+        let prefix = self.text_prefix(place, field::MESSAGE, batch.message(index).len());
+        EventMessage { prefix, body: MessageBody::BatchItem(batch, index) }
     }
 
     /// Number of the field that holds the event in the message around it.
@@ -118,26 +118,34 @@ impl Encoding {
         }
     }
 
-    /// Everything before a text of this length, given the event's sequence number, attempt and time.
-    fn text_head(&mut self, (sequence, attempt, at): (u64, u32, SystemTime), body_field: u8, text: usize) -> Head {
+    /// All bytes before a text of this length, given the sequence number, attempt and time of the event.
+    fn text_prefix(
+        &mut self,
+        (sequence, attempt, at): (u64, u32, SystemTime),
+        body_field: u8,
+        text: usize,
+    ) -> FieldPrefix {
         if self.at != at {
             (self.at, self.timestamp) = (at, timestamp(at));
         }
-        let inner = delimited(text);
-        let event = number(sequence) + number(attempt.into()) + delimited(self.timestamp.len()) + delimited(inner);
-        let mut head = Head::of(self.outer_field(), event);
-        head.number(field::SEQUENCE, sequence);
-        head.number(field::ATTEMPT, attempt.into());
-        head.length(field::AT, self.timestamp.len());
-        head.timestamp(&self.timestamp);
-        head.length(body_field, inner);
-        head.length(field::TEXT, text);
-        head
+        let inner = delimited_size(text);
+        let event = number_size(sequence)
+            + number_size(attempt.into())
+            + delimited_size(self.timestamp.len())
+            + delimited_size(inner);
+        let mut prefix = FieldPrefix::of_message(self.outer_field(), event);
+        prefix.number(field::SEQUENCE, sequence);
+        prefix.number(field::ATTEMPT, attempt.into());
+        prefix.length(field::AT, self.timestamp.len());
+        prefix.timestamp(&self.timestamp);
+        prefix.length(body_field, inner);
+        prefix.length(field::TEXT, text);
+        prefix
     }
 }
 
 impl MessageBody {
-    /// The text after the head; empty where a message follows it.
+    /// The text after the prefix; empty if a message follows it.
     fn text(&self) -> &[u8] {
         match self {
             Self::BatchItem(batch, index) => batch.message(*index),
@@ -153,7 +161,7 @@ impl MessageBody {
 
 impl Message for EventMessage {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
-        buffer.put_slice(self.head.bytes());
+        buffer.put_slice(self.prefix.bytes());
         match &self.body {
             MessageBody::Accepted(accepted) => encode_accepted(accepted, buffer),
             MessageBody::Event(event) => event.encode_raw(buffer),
@@ -167,10 +175,10 @@ impl Message for EventMessage {
             MessageBody::Event(event) => event.encoded_len(),
             MessageBody::Text(_) | MessageBody::BatchItem(..) => self.body.text().len(),
         };
-        self.head.len() + body
+        self.prefix.len() + body
     }
 
-    /// The server only sends these messages.
+    /// Never used: the server only sends these messages.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -182,13 +190,13 @@ impl Message for EventMessage {
     }
 
     fn clear(&mut self) {
-        *self = Self { head: Head::default(), body: MessageBody::Event(Box::default()) };
+        *self = Self { prefix: FieldPrefix::default(), body: MessageBody::Event(Box::default()) };
     }
 }
 
-fn timestamp(at: SystemTime) -> Head {
+fn timestamp(at: SystemTime) -> FieldPrefix {
     let Timestamp { seconds, nanos } = at.into();
-    let mut timestamp = Head::default();
+    let mut timestamp = FieldPrefix::default();
     timestamp.number(field::SECONDS, seconds.cast_unsigned());
     timestamp.number(field::NANOS, nanos.unsigned_abs().into());
     timestamp
@@ -196,20 +204,23 @@ fn timestamp(at: SystemTime) -> Head {
 
 fn accepted_len(accepted: &Accepted) -> usize {
     let (id, kind) = (accepted.id.as_str().len(), accepted.kind.len());
-    delimited(id) + delimited(kind) + number(state_number(accepted)) + number(accepted.submitted.existed.into())
+    delimited_size(id)
+        + delimited_size(kind)
+        + number_size(state_number(accepted))
+        + number_size(accepted.submitted.existed.into())
 }
 
 fn state_number(accepted: &Accepted) -> u64 {
-    convert::query_state(accepted.submitted.state) as u64
+    proto::QueryState::from(accepted.submitted.state) as u64
 }
 
-/// The same as a `SubmitResponse`, without its strings.
+/// Encodes a `SubmitResponse` without allocating its strings.
 fn encode_accepted(accepted: &Accepted, buffer: &mut impl BufMut) {
     for (field, text) in [(field::ACCEPTED_QUERY_ID, accepted.id.as_str()), (field::ACCEPTED_KIND, &accepted.kind)] {
-        buffer.put_slice(Head::of(field, text.len()).bytes());
+        buffer.put_slice(FieldPrefix::of_message(field, text.len()).bytes());
         buffer.put_slice(text.as_bytes());
     }
-    let mut rest = Head::default();
+    let mut rest = FieldPrefix::default();
     rest.number(field::ACCEPTED_STATE, state_number(accepted));
     rest.number(field::ACCEPTED_EXISTED, accepted.submitted.existed.into());
     buffer.put_slice(rest.bytes());
@@ -280,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_encoded_like_its_messages_one_by_one() {
+    fn batch_is_encoded_like_its_messages_one_by_one() {
         let mut builder = MessageBatchBuilder::default();
         for n in 0..300 {
             builder.push_checked(&format!("\"{}\"", "x".repeat(n)), 0);
@@ -291,13 +302,13 @@ mod tests {
         let batch = Arc::new(batch);
         let events = EventSlice::Messages(batch.clone(), 0..300).to_events();
         for (method, index) in METHODS.into_iter().flat_map(|method| (0..300).map(move |index| (method, index))) {
-            let message = Encoding::new(method).batch_item(batch.clone(), index);
+            let message = EventEncoder::new(method).batch_item(batch.clone(), index);
             assert_eq!(message.encode_to_vec(), expected(method, &events[index]));
         }
     }
 
     #[test]
-    fn an_accepted_query_is_encoded_as_the_protocol_says() {
+    fn accepted_query_is_encoded_as_prost_does() {
         for (id, state, existed) in [("q", QueryState::Pending, false), (&*"q".repeat(128), QueryState::Complete, true)]
         {
             let accepted = Accepted {
@@ -307,16 +318,16 @@ mod tests {
             };
             let response = convert::submit_response(&accepted);
             let expected = ExecuteResponse { body: Some(execute_response::Body::Accepted(response)) };
-            assert_eq!(Encoding::accepted(accepted).encode_to_vec(), expected.encode_to_vec());
+            assert_eq!(EventEncoder::accepted(accepted).encode_to_vec(), expected.encode_to_vec());
         }
     }
 
     proptest! {
         #[test]
-        fn an_event_is_encoded_as_the_protocol_says(event in event()) {
+        fn event_is_encoded_as_prost_does(event in event()) {
             let event = Arc::new(event);
             for method in METHODS {
-                let mut encoding = Encoding::new(method);
+                let mut encoding = EventEncoder::new(method);
                 // The second time with the timestamp of the first.
                 for _ in 0..2 {
                     prop_assert_eq!(encoding.event(event.clone()).encode_to_vec(), expected(method, &event));

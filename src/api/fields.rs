@@ -1,31 +1,31 @@
-//! The short protobuf fields before a text, put together on the stack.
+//! Encoding of the short protobuf fields before a text.
 
 use prost::encoding::{WireType, encoded_len_varint};
 
-/// The fields before a text, put together on the stack and appended in one go: appending byte by byte asks for room each time.
+/// The fields before a text, built on the stack and appended at once: appending byte by byte checks the capacity each time.
 #[derive(Debug)]
-pub(super) struct Head {
-    bytes: [u8; Head::CAPACITY],
+pub(super) struct FieldPrefix {
+    bytes: [u8; FieldPrefix::CAPACITY],
     length: usize,
 }
 
-impl Default for Head {
+impl Default for FieldPrefix {
     fn default() -> Self {
         Self { bytes: [0; Self::CAPACITY], length: 0 }
     }
 }
 
-impl Head {
-    /// Seven keys, a sequence number of ten bytes and five numbers of five, and a timestamp, which is written with its slack.
-    const CAPACITY: usize = 7 + 10 + 5 * 5 + Self::TIMESTAMP;
-    /// Two keys and numbers of ten and five bytes; more, so that it is copied in whole words.
-    const TIMESTAMP: usize = 24;
+impl FieldPrefix {
+    /// Seven keys, a sequence number of ten bytes, five numbers of five bytes, and a timestamp with its padding.
+    const CAPACITY: usize = 7 + 10 + 5 * 5 + Self::TIMESTAMP_BYTES;
+    /// Two keys and numbers of ten and five bytes, padded so that they are copied in whole words.
+    const TIMESTAMP_BYTES: usize = 24;
 
     /// The key and length of a message.
-    pub(super) fn of(field: u8, length: usize) -> Self {
-        let mut head = Self::default();
-        head.length(field, length);
-        head
+    pub(super) fn of_message(field: u8, length: usize) -> Self {
+        let mut prefix = Self::default();
+        prefix.length(field, length);
+        prefix
     }
 
     pub(super) fn len(&self) -> usize {
@@ -36,13 +36,13 @@ impl Head {
         &self.bytes[..self.length]
     }
 
-    /// Appends a timestamp, copying a fixed number of bytes: all of it, and some that the next field overwrites.
+    /// Appends a timestamp, copying a fixed number of bytes; the next field overwrites the padding.
     pub(super) fn timestamp(&mut self, timestamp: &Self) {
-        self.bytes[self.length..][..Self::TIMESTAMP].copy_from_slice(&timestamp.bytes[..Self::TIMESTAMP]);
+        self.bytes[self.length..][..Self::TIMESTAMP_BYTES].copy_from_slice(&timestamp.bytes[..Self::TIMESTAMP_BYTES]);
         self.length += timestamp.length;
     }
 
-    /// Zero is not sent.
+    /// Appends a number; zero is not encoded.
     pub(super) fn number(&mut self, field: u8, value: u64) {
         if value != 0 {
             self.put(field << 3, value);
@@ -53,7 +53,7 @@ impl Head {
         self.put(field << 3 | WireType::LengthDelimited as u8, length as u64);
     }
 
-    /// Appends a key and a number, which is mostly short.
+    /// Appends a key and a number, which is short in most cases.
     #[inline]
     fn put(&mut self, key: u8, value: u64) {
         if value < 1 << 7 {
@@ -85,12 +85,12 @@ fn low_bits(value: u64) -> u8 {
     (value & 0x7f) as u8
 }
 
-/// Size of a field with a length; its key takes one byte, as all keys here do.
-pub(super) fn delimited(length: usize) -> usize {
+/// Encoded size of a length-delimited field. Its key takes one byte, as all keys here do.
+pub(super) fn delimited_size(length: usize) -> usize {
     1 + encoded_len_varint(length as u64) + length
 }
 
-/// Size of a field with a number; zero is not sent.
-pub(super) fn number(value: u64) -> usize {
+/// Encoded size of a numeric field; zero is not encoded.
+pub(super) fn number_size(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + encoded_len_varint(value) }
 }

@@ -1,14 +1,11 @@
-//! The standard `grpc.health.v1.Health`: the server as a whole, its services, and each kind by name.
+//! The standard `grpc.health.v1.Health` service: the whole server, its services, and each kind by name.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{pin::Pin, time::Duration};
 
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use futures_util::stream;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::{Stream, StreamExt};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_server::Health,
@@ -16,24 +13,24 @@ use tonic_health::pb::{
 
 use crate::pool::Pool;
 
-use super::errors;
+use super::{Reply, errors};
 
-/// How soon a watcher learns of a change.
-const WATCH_EVERY: Duration = Duration::from_millis(250);
+/// Interval at which the status of a watched service is checked.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Service names that stand for the whole server.
-const WHOLE: [&str; 3] = ["", "remuda.v1.WorkerPool", "remuda.v1.PoolAdmin"];
+const SERVER_NAMES: [&str; 3] = ["", "remuda.v1.WorkerPool", "remuda.v1.PoolAdmin"];
 
 #[derive(Debug)]
 pub(super) struct HealthService {
     pub pool: Pool,
-    /// Watchers are told the last of it, and that is all.
+    /// Cancelled when the streams of watchers must end, after a last check.
     pub closing: CancellationToken,
 }
 
-/// The answer for a service name; `None` if there is none of that name.
+/// The status of a service; `None` if there is none of that name.
 fn status(pool: &Pool, service: &str) -> Option<ServingStatus> {
     let health = pool.health();
-    let serving = if WHOLE.contains(&service) { health.serving } else { health.of_kind(service)?.serving };
+    let serving = if SERVER_NAMES.contains(&service) { health.serving } else { health.of_kind(service)?.serving };
     Some(if serving { ServingStatus::Serving } else { ServingStatus::NotServing })
 }
 
@@ -41,54 +38,35 @@ fn response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// The moments at which a watcher's answer may have changed: the server's end is the last of them.
-struct Looks {
-    ticks: Interval,
-    closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-}
-
-impl Looks {
-    fn new(closing: CancellationToken) -> Self {
-        let mut ticks = interval(WATCH_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { ticks, closing: Some(Box::pin(closing.cancelled_owned())) }
-    }
-}
-
-impl Stream for Looks {
-    type Item = ();
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<()>> {
-        let Some(closing) = &mut self.closing else { return Poll::Ready(None) };
-        if closing.as_mut().poll(context).is_ready() {
-            self.closing = None;
-            return Poll::Ready(Some(()));
-        }
-        self.ticks.poll_tick(context).map(|_| Some(()))
-    }
-}
-
 #[tonic::async_trait]
 impl Health for HealthService {
-    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Reply<HealthCheckResponse> {
         let service = request.into_inner().service;
         let status = status(&self.pool, &service).ok_or_else(|| {
             let kinds = self.pool.kind_names().join(", ");
             let message = format!("there is no service {service:?}; ask for \"\" or a kind: {kinds}");
-            errors::plain(Code::NotFound, &message, "SERVICE_NOT_FOUND")
+            errors::status(Code::NotFound, "SERVICE_NOT_FOUND", &message, &[])
         })?;
         Ok(Response::new(response(status)))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Reply<Self::WatchStream> {
         let service = request.into_inner().service;
         let pool = self.pool.clone();
-        let mut told = None;
-        let changes = Looks::new(self.closing.clone()).filter_map(move |()| {
+        let mut ticks = interval(WATCH_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // One item for each check; the last one is made when the server closes.
+        let checks = stream::unfold(Some((ticks, self.closing.clone())), async |state| {
+            let (mut ticks, closing) = state?;
+            let is_open = closing.run_until_cancelled(ticks.tick()).await.is_some();
+            Some(((), is_open.then_some((ticks, closing))))
+        });
+        let mut sent = None;
+        let changes = checks.filter_map(move |()| {
             let now = status(&pool, &service).unwrap_or(ServingStatus::ServiceUnknown);
-            (told.replace(now) != Some(now)).then(|| Ok(response(now)))
+            (sent.replace(now) != Some(now)).then(|| Ok(response(now)))
         });
         Ok(Response::new(Box::pin(changes)))
     }

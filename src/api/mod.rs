@@ -1,5 +1,5 @@
-//! Translates between gRPC and the pool; decides nothing. The services implement the traits that tonic generates, and stand
-//! behind the tower layers of `layers`.
+//! Translates between gRPC and the pool. The services implement the traits that tonic generates, behind the tower layers of
+//! `layers`.
 
 pub mod proto;
 
@@ -20,6 +20,7 @@ mod worker_pool;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tonic::{Response, Status};
 
 use crate::{
     config::Config,
@@ -31,19 +32,21 @@ use crate::{
 
 pub use services::methods;
 
-use layers::{Layers, Methods};
+use layers::{LayerSettings, MethodTable};
 use services::Services;
 
-/// How the gRPC side ends.
+type Reply<T> = Result<Response<T>, Status>;
+
+/// Signals that shut gRPC down in two steps.
 #[derive(Debug)]
 pub struct Shutdown {
-    /// Clients are to send no more calls here; open calls go on.
+    /// Clients get a GOAWAY; open calls continue.
     pub draining: CancellationToken,
-    /// Streams that have no end of their own, such as those of watchers, are to end.
+    /// Streams without an end of their own, such as those of watchers, end.
     pub closing: CancellationToken,
 }
 
-/// Serves gRPC on `listener` until it drains and all calls have ended. The caller bounds the wait and drops this.
+/// Serves gRPC on `listener` until the server drains and all calls have ended. The caller bounds the wait and drops this.
 pub async fn serve(
     listener: Listener,
     pool: Pool,
@@ -55,8 +58,8 @@ pub async fn serve(
     let limits = &config.server;
     let services = Services::new(&pool, config, &shutdown.closing);
     let acceptor = Acceptor::new(listener, security.tls.clone(), limits, metrics.connections(), shutdown.draining);
-    let layers = Layers {
-        methods: Arc::new(Methods::new(metrics, &methods())),
+    let layers = LayerSettings {
+        methods: Arc::new(MethodTable::new(metrics, &methods())),
         tokens: security.tokens.clone(),
         request_timeout: limits.request_timeout,
     };

@@ -1,62 +1,54 @@
-//! What happens in the pool as a stream: chosen by kind and name, ended with the server.
+//! The events of the pool as the stream that `WatchEvents` returns, filtered by kind and name.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::SystemTime,
-};
+use std::{pin::Pin, time::SystemTime};
 
+use futures_util::stream;
 use tokio::{select, sync::broadcast::error::RecvError};
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::{
-    pool::{EventSubscription, POOL_EVENT_NAMES, PoolEvent, PoolEventBody},
-    state::CircuitState,
-};
+use crate::pool::{EventSubscription, POOL_EVENT_NAMES, PoolEvent, PoolEventBody};
 
 use super::{
-    convert::{certificate, narrow, worker_state},
+    convert::{certificate, saturated},
     errors::Violations,
     proto::{self, pool_event::Body},
 };
 
-/// No one needs more than this to choose.
-const MAX_CHOICES: usize = 100;
-/// What it is called that a reader was too slow.
-const MISSED: &str = "watch:missed";
+const FILTER_MAX_ENTRIES: usize = 100;
+/// Name of the event that tells a slow reader what it missed.
+const MISSED_EVENT_NAME: &str = "watch:missed";
 
-/// Which events a reader wants.
+pub(super) type PoolEventStream = Pin<Box<dyn Stream<Item = Result<proto::WatchEventsResponse, Status>> + Send>>;
+
+/// Events that a reader requested. An empty list selects all.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
+pub(super) struct PoolEventFilter {
     kinds: Vec<String>,
     names: Vec<String>,
 }
 
-impl Filter {
-    /// Reads the request. Whether there are such kinds is for the pool to say.
+impl PoolEventFilter {
+    /// Reads the request. The caller checks that the kinds exist.
     pub(super) fn read(request: proto::WatchEventsRequest) -> Result<Self, Status> {
         let proto::WatchEventsRequest { kinds, names } = request;
         let mut found = Violations::default();
         for (field, count) in [("kinds", kinds.len()), ("names", names.len())] {
-            if count > MAX_CHOICES {
-                found.add(field, format!("has {count} entries; at most {MAX_CHOICES} are allowed"));
+            if count > FILTER_MAX_ENTRIES {
+                found.add(field, format!("has {count} entries; at most {FILTER_MAX_ENTRIES} are allowed"));
             }
         }
         if kinds.iter().any(String::is_empty) {
-            found.add("kinds", "has an empty entry; leave it out for all kinds");
+            found.add("kinds", "has an empty entry; omit it for all kinds");
         }
-        if let Some(unknown) = names.iter().find(|wanted| !POOL_EVENT_NAMES.iter().any(|name| is_called(wanted, name)))
+        if let Some(unknown) =
+            names.iter().find(|wanted| !POOL_EVENT_NAMES.iter().any(|name| matches_name(wanted, name)))
         {
             let known = POOL_EVENT_NAMES.join(", ");
-            found.add(
-                "names",
-                format!(
-                    "has {unknown:?}, which no event is called; known are: {known}, or a beginning such as worker:"
-                ),
-            );
+            let problem =
+                format!("has {unknown:?}, which is no event; known are: {known}, or a prefix such as worker:");
+            found.add("names", problem);
         }
         found.check()?;
         Ok(Self { kinds, names })
@@ -66,78 +58,50 @@ impl Filter {
         &self.kinds
     }
 
-    fn wants(&self, event: &PoolEvent) -> bool {
+    fn matches(&self, event: &PoolEvent) -> bool {
         let of_kind = |wanted: &String| event.kind.as_deref() == Some(wanted.as_str());
         let name = event.body.name();
         (self.kinds.is_empty() || self.kinds.iter().any(of_kind))
-            && (self.names.is_empty() || self.names.iter().any(|wanted| is_called(wanted, name)))
+            && (self.names.is_empty() || self.names.iter().any(|wanted| matches_name(wanted, name)))
     }
 }
 
-/// A name stands for itself, and for all that follow it if it ends with a colon.
-fn is_called(wanted: &str, name: &str) -> bool {
+/// A wanted name that ends with a colon is a prefix.
+fn matches_name(wanted: &str, name: &str) -> bool {
     wanted == name || (wanted.ends_with(':') && name.starts_with(wanted))
 }
 
-type Received = Result<PoolEvent, RecvError>;
-type Waiting = Pin<Box<dyn Future<Output = (EventSubscription, Received)> + Send>>;
-
-/// Ends when the server closes its calls. Nothing is done between two reads: a slow reader holds nothing up.
-pub(super) struct PoolEvents {
-    filter: Filter,
+/// The events that the filter selects. Ends when the server closes its calls, after the events before that.
+pub(super) fn pool_event_stream(
+    events: EventSubscription,
+    filter: PoolEventFilter,
     closing: CancellationToken,
-    waiting: Option<Waiting>,
-}
-
-impl PoolEvents {
-    pub(super) fn new(events: EventSubscription, filter: Filter, closing: CancellationToken) -> Self {
-        let waiting = Some(wait(events, closing.clone()));
-        Self { filter, closing, waiting }
-    }
-
-    /// What the reader is told of it, if anything.
-    fn tell(&self, received: Received) -> Option<proto::PoolEvent> {
-        match received {
-            Ok(event) => self.filter.wants(&event).then(|| convert(event)),
-            Err(RecvError::Lagged(count)) => Some(missed(count)),
-            Err(RecvError::Closed) => None,
-        }
-    }
-}
-
-/// What happened before the server closes its calls is told first.
-fn wait(mut events: EventSubscription, closing: CancellationToken) -> Waiting {
-    Box::pin(async move {
-        let received = select! {
-            biased;
-            received = events.next() => received,
-            () = closing.cancelled() => Err(RecvError::Closed),
-        };
-        (events, received)
-    })
-}
-
-impl Stream for PoolEvents {
-    type Item = Result<proto::WatchEventsResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            let Some(waiting) = &mut self.waiting else { return Poll::Ready(None) };
-            let (events, received) = ready!(waiting.as_mut().poll(context));
-            let ended = matches!(received, Err(RecvError::Closed));
-            self.waiting = (!ended).then(|| wait(events, self.closing.clone()));
-            if let Some(event) = self.tell(received) {
-                return Poll::Ready(Some(Ok(proto::WatchEventsResponse { event: Some(event) })));
+) -> PoolEventStream {
+    let responses = stream::unfold((events, filter, closing), async |(mut events, filter, closing)| {
+        let event = loop {
+            let received = select! {
+                biased;
+                received = events.next() => received,
+                () = closing.cancelled() => Err(RecvError::Closed),
+            };
+            match received {
+                Ok(event) if filter.matches(&event) => break convert(event),
+                Ok(_) => {}
+                Err(RecvError::Lagged(count)) => break missed(count),
+                Err(RecvError::Closed) => return None,
             }
-        }
-    }
+        };
+        let response = proto::WatchEventsResponse { event: Some(event) };
+        Some((Ok(response), (events, filter, closing)))
+    });
+    Box::pin(responses.fuse())
 }
 
 fn missed(count: u64) -> proto::PoolEvent {
     proto::PoolEvent {
         sequence: 0,
         at: Some(SystemTime::now().into()),
-        name: MISSED.to_owned(),
+        name: MISSED_EVENT_NAME.to_owned(),
         kind: String::new(),
         body: Some(Body::Missed(proto::EventsMissed { count })),
     }
@@ -156,11 +120,11 @@ fn convert(event: PoolEvent) -> proto::PoolEvent {
 fn body(body: PoolEventBody) -> Body {
     match body {
         PoolEventBody::Worker { worker, from, to, reason, query, key } => {
-            let from = from.map_or(proto::WorkerState::Unspecified, worker_state);
+            let from = from.map_or(proto::WorkerState::Unspecified, Into::into);
             Body::WorkerMoved(proto::WorkerMoved {
                 worker_id: worker.0,
                 from: from.into(),
-                to: worker_state(to).into(),
+                to: proto::WorkerState::from(to).into(),
                 reason: reason.into_owned(),
                 query_id: query.map(|query| query.to_string()).unwrap_or_default(),
                 key: key.map(|key| key.to_string()).unwrap_or_default(),
@@ -170,26 +134,18 @@ fn body(body: PoolEventBody) -> Body {
             Body::WorkerEnded(proto::WorkerEnded { certificate: Some(certificate(&end)) })
         }
         PoolEventBody::Scaled { from, to, reason } => {
-            Body::Scaled(proto::KindScaled { from: narrow(from), to: narrow(to), reason })
+            Body::Scaled(proto::KindScaled { from: saturated(from), to: saturated(to), reason })
         }
         PoolEventBody::Evicted { worker, strategy, reason } => {
             Body::Evicted(proto::WorkerEvicted { worker_id: worker.0, strategy: strategy.to_owned(), reason })
         }
         PoolEventBody::Circuit { state, reason } => {
-            Body::Circuit(proto::CircuitChanged { state: circuit(state).into(), reason })
+            Body::Circuit(proto::CircuitChanged { state: proto::CircuitState::from(state).into(), reason })
         }
         PoolEventBody::Pool { change, reason } => {
             Body::Pool(proto::PoolChanged { state: change.name().to_owned(), reason })
         }
         PoolEventBody::Reloaded { summary } => Body::Reloaded(proto::ConfigReloaded { changes: summary }),
-    }
-}
-
-fn circuit(state: CircuitState) -> proto::CircuitState {
-    match state {
-        CircuitState::Open => proto::CircuitState::Open,
-        CircuitState::HalfOpen => proto::CircuitState::HalfOpen,
-        CircuitState::Closed => proto::CircuitState::Closed,
     }
 }
 
@@ -206,9 +162,9 @@ mod tests {
         state::WorkerState,
     };
 
-    fn filter(kinds: &[&str], names: &[&str]) -> Result<Filter, Status> {
+    fn filter(kinds: &[&str], names: &[&str]) -> Result<PoolEventFilter, Status> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Filter::read(proto::WatchEventsRequest { kinds: owned(kinds), names: owned(names) })
+        PoolEventFilter::read(proto::WatchEventsRequest { kinds: owned(kinds), names: owned(names) })
     }
 
     /// A crash of `k`, a scaling of `other`, and a drain.
@@ -227,9 +183,9 @@ mod tests {
     }
 
     /// The names of all that a reader with this filter gets before the server closes.
-    async fn names(filter: Filter) -> Vec<String> {
+    async fn names(filter: PoolEventFilter) -> Vec<String> {
         let (events, closing) = (EventBus::default(), CancellationToken::new());
-        let mut stream = PoolEvents::new(events.subscribe(), filter, closing.clone());
+        let mut stream = pool_event_stream(events.subscribe(), filter, closing.clone());
         emit(&events);
         closing.cancel();
         let mut names = Vec::new();
@@ -242,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn reader_gets_what_it_asked_for_and_then_a_clean_end() {
-        assert_eq!(names(Filter::default()).await, ["worker:crashed", "pool:scaled", "pool:draining"]);
+        assert_eq!(names(PoolEventFilter::default()).await, ["worker:crashed", "pool:scaled", "pool:draining"]);
         assert_eq!(names(filter(&["k"], &[]).unwrap()).await, ["worker:crashed"]);
         assert_eq!(names(filter(&["k", "other"], &["pool:"]).unwrap()).await, ["pool:scaled"]);
         assert_eq!(
@@ -255,7 +211,7 @@ mod tests {
     #[tokio::test]
     async fn slow_reader_is_told_what_it_missed_whatever_it_asked_for() {
         let events = EventBus::default();
-        let mut stream = PoolEvents::new(events.subscribe(), filter(&["k"], &[]).unwrap(), CancellationToken::new());
+        let mut stream = pool_event_stream(events.subscribe(), filter(&["k"], &[]).unwrap(), CancellationToken::new());
         for _ in 0..4_100 {
             events.emit(None, || PoolEventBody::Reloaded { summary: Vec::new() });
         }
@@ -267,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn event_is_told_whole() {
         let events = EventBus::default();
-        let mut stream = PoolEvents::new(events.subscribe(), Filter::default(), CancellationToken::new());
+        let mut stream = pool_event_stream(events.subscribe(), PoolEventFilter::default(), CancellationToken::new());
         emit(&events);
         let told = stream.next().await.unwrap().unwrap().event.unwrap();
         assert_eq!((told.sequence, told.kind.as_str()), (1, "k"));
@@ -280,7 +236,7 @@ mod tests {
     #[test]
     fn reader_who_is_gone_is_watched_for_no_more() {
         let events = EventBus::default();
-        drop(PoolEvents::new(events.subscribe(), Filter::default(), CancellationToken::new()));
+        drop(pool_event_stream(events.subscribe(), PoolEventFilter::default(), CancellationToken::new()));
         events.emit(None, || panic!("nobody watches"));
     }
 
@@ -289,14 +245,14 @@ mod tests {
         let error = filter(&[], &["worker:ready", "worker:ill"]).unwrap_err();
         let text = error.message();
         assert!(
-            text.starts_with("names: has \"worker:ill\", which no event is called; known are: worker:starting, "),
+            text.starts_with("names: has \"worker:ill\", which is no event; known are: worker:starting, "),
             "{text}"
         );
         for wrong in ["worker", ":", "pool:x", ""] {
             assert!(filter(&[], &[wrong]).is_err(), "{wrong:?}");
         }
         let text = filter(&[""], &[]).unwrap_err().message().to_owned();
-        assert_eq!(text, "kinds: has an empty entry; leave it out for all kinds");
+        assert_eq!(text, "kinds: has an empty entry; omit it for all kinds");
         let text = filter(&["k"; 101], &["pool:"; 101]).unwrap_err().message().to_owned();
         assert_eq!(
             text,

@@ -1,4 +1,4 @@
-//! Reads what clients send: every field checked, every mistake named.
+//! Validation of requests: every field is checked, and every error is reported.
 
 use std::time::Duration;
 
@@ -13,42 +13,37 @@ use crate::{
 };
 
 use super::{
+    convert::query_state_from_proto,
     errors::{Violations, invalid},
     proto::{self, RecoveryStrategy, disconnect_policy::Policy, scale_kind_request::Target},
 };
 
-/// Numbers above this have no use and would only invite arithmetic surprises.
-const MAX_PRIORITY: u32 = 1_000;
-/// The longest a name of any sort may be.
-const MAX_NAME: usize = 256;
-/// More attempts than this are no recovery.
-const MAX_ATTEMPTS: u32 = 100;
-/// What a query may ask of its kind, and how long each name of it may be.
-const MAX_CAPABILITIES: usize = 16;
-const MAX_CAPABILITY: usize = 64;
-/// The longest reason a cancel or a drain may carry.
-const MAX_REASON: usize = 1_024;
-const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
-const MAX_PAGE: u32 = 1_000;
-/// One more than may be named at once.
-const MAX_IDS: usize = 1_001;
-const DEFAULT_PAGE: u32 = 100;
+const PRIORITY_MAX: u32 = 1_000;
+const NAME_MAX_BYTES: usize = 256;
+const ATTEMPTS_MAX: u32 = 100;
+const CAPABILITIES_MAX: usize = 16;
+const CAPABILITY_MAX_BYTES: usize = 64;
+const REASON_MAX_BYTES: usize = 1_024;
+const DURATION_MAX: Duration = Duration::from_hours(365 * 24);
+const PAGE_SIZE_MAX: u32 = 1_000;
+const PAGE_SIZE_DEFAULT: u32 = 100;
+const SELECTED_IDS_MAX: usize = 1_000;
 
-/// Reads a query and the id it is to have.
-///
-/// `by_default` is how long it may go unread if it does not say so itself.
-pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Duration>) -> Result<Request, Status> {
+/// Reads a query and its id. `default_abandon_after` applies if the query has no disconnect policy.
+pub(super) fn query(
+    id: &str,
+    query: Option<proto::Query>,
+    default_abandon_after: Option<Duration>,
+) -> Result<Request, Status> {
     let Some(query) = query else {
         return Err(invalid("query", "is missing; it holds the payload to run"));
     };
     let mut found = Violations::default();
     let id = optional_id(id, &mut found);
     let payload = payload(query.payload, &mut found);
-    if query.priority > MAX_PRIORITY {
-        found.add(
-            "query.priority",
-            format!("is {}; at most {MAX_PRIORITY} is allowed, 0 is served first", query.priority),
-        );
+    if query.priority > PRIORITY_MAX {
+        let problem = format!("is {}; at most {PRIORITY_MAX} is allowed, 0 is served first", query.priority);
+        found.add("query.priority", problem);
     }
     let kind = name("query.kind", query.kind, &mut found);
     let query_type = name("query.type", query.r#type, &mut found);
@@ -59,9 +54,13 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
     let queue_timeout = duration("query.queue_timeout", query.queue_timeout, &mut found);
     let recovery = query.recovery.and_then(|policy| recovery(policy, &mut found));
     let capabilities = capabilities(query.capabilities, &mut found);
-    let abandon_after = disconnect(query.on_disconnect.unwrap_or_default(), by_default, &mut found);
+    let abandon_after = match query.on_disconnect.and_then(|disconnect| disconnect.policy) {
+        None => default_abandon_after,
+        Some(Policy::Cancel(_)) => Some(Duration::ZERO),
+        Some(Policy::Detach(limit)) => duration("query.on_disconnect.detach", Some(limit), &mut found),
+        Some(Policy::Keep(_)) => None,
+    };
     found.check()?;
-    let payload = payload.expect("a missing payload is a violation");
     let boxed = |text: Option<String>| text.map(String::into_boxed_str);
     Ok(Request {
         id,
@@ -69,7 +68,7 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
         spec: QuerySpec {
             kind: "".into(),
             query_type: boxed(query_type),
-            payload,
+            payload: payload.expect("a missing payload is a violation"),
             priority: query.priority,
             key: boxed(key),
             owner: boxed(owner),
@@ -83,27 +82,25 @@ pub(super) fn query(id: &str, query: Option<proto::Query>, by_default: Option<Du
     })
 }
 
-/// Reads the id of a query that should exist.
 pub(super) fn query_id(id: &str) -> Result<QueryId, Status> {
     QueryId::parse(id).map_err(|error| invalid("query_id", error.to_string()))
 }
 
 pub(super) fn reason(reason: &str) -> Result<(), Status> {
-    if reason.len() <= MAX_REASON {
+    if reason.len() <= REASON_MAX_BYTES {
         return Ok(());
     }
-    Err(invalid("reason", format!("has {} bytes; at most {MAX_REASON} are allowed", reason.len())))
+    Err(invalid("reason", format!("has {} bytes; at most {REASON_MAX_BYTES} are allowed", reason.len())))
 }
 
-/// Reads how a kind is to be scaled.
 pub(super) fn scale(request: &proto::ScaleKindRequest) -> Result<ScaleTo, Status> {
     let mut found = Violations::default();
     if request.kind.is_empty() {
         found.add("kind", "is missing; name the kind to scale");
     }
     match request.target {
-        None => found.add("target", "is missing; set `workers` to how many there shall be, or `by` to how many more"),
-        Some(Target::By(0)) => found.add("by", "is 0, which changes nothing; give how many more or fewer to have"),
+        None => found.add("target", "is missing; set `workers` to the number of workers, or `by` to the difference"),
+        Some(Target::By(0)) => found.add("by", "is 0, which changes nothing; give a positive or negative number"),
         Some(Target::Workers(_) | Target::By(_)) => {}
     }
     found.check()?;
@@ -113,24 +110,24 @@ pub(super) fn scale(request: &proto::ScaleKindRequest) -> Result<ScaleTo, Status
     })
 }
 
-/// Reads which page of a listing is wanted: where it begins, and how long it is.
+/// Reads the page of a listing: the number that it starts after, and its size.
 pub(super) fn page(size: u32, token: &str) -> Result<(u64, usize), Status> {
     let mut found = Violations::default();
-    if size > MAX_PAGE {
-        found.add("page_size", format!("is {size}; at most {MAX_PAGE} is allowed"));
+    if size > PAGE_SIZE_MAX {
+        found.add("page_size", format!("is {size}; at most {PAGE_SIZE_MAX} is allowed"));
     }
     let after = if token.is_empty() { Ok(0) } else { token.parse() };
     if after.is_err() {
-        found.add("page_token", "is not one that this server gave out; leave it empty for the first page");
+        found.add("page_token", "is not from this server; omit it for the first page");
     }
     found.check()?;
-    let size = if size == 0 { DEFAULT_PAGE } else { size };
+    let size = if size == 0 { PAGE_SIZE_DEFAULT } else { size };
     Ok((after.unwrap_or(0), size as usize))
 }
 
 pub(super) fn states(wanted: &[i32]) -> Result<Vec<QueryState>, Status> {
     let read = |number: &i32| {
-        let state = proto::QueryState::try_from(*number).ok().and_then(super::convert::state_from_proto);
+        let state = proto::QueryState::try_from(*number).ok().and_then(query_state_from_proto);
         state.ok_or_else(|| {
             let known: Vec<_> = QueryState::ALL.iter().map(|state| state.name()).collect();
             invalid("states", format!("has {number}, which is no state; known are: {}", known.join(", ")))
@@ -139,13 +136,15 @@ pub(super) fn states(wanted: &[i32]) -> Result<Vec<QueryState>, Status> {
     wanted.iter().map(read).collect()
 }
 
-/// Reads which dead letters are meant: some by their ids, or all of them.
+/// Reads a selection of dead letters: some by their ids, or all of them.
 pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Result<Selection, Status> {
     let mut found = Violations::default();
     match (all, ids.len()) {
         (false, 0) => found.add("query_ids", "is empty; name dead letters, or set `all`"),
         (true, 1..) => found.add("query_ids", "must be empty if `all` is set"),
-        (false, count @ MAX_IDS..) => found.add("query_ids", format!("has {count} ids; at most 1000 are allowed")),
+        (false, count) if count > SELECTED_IDS_MAX => {
+            found.add("query_ids", format!("has {count} ids; at most {SELECTED_IDS_MAX} are allowed"));
+        }
         _ => {}
     }
     if !all && kind.is_some() {
@@ -161,11 +160,11 @@ pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Resu
 
 fn recovery(policy: proto::RecoveryPolicy, found: &mut Violations) -> Option<Recovery> {
     let strategy = policy.strategy();
-    if policy.attempts > MAX_ATTEMPTS {
-        found.add("query.recovery.attempts", format!("is {}; at most {MAX_ATTEMPTS} are allowed", policy.attempts));
+    if policy.attempts > ATTEMPTS_MAX {
+        found.add("query.recovery.attempts", format!("is {}; at most {ATTEMPTS_MAX} are allowed", policy.attempts));
     }
     if policy.attempts > 0 && strategy != RecoveryStrategy::Retry {
-        found.add("query.recovery.attempts", "is given without the strategy RETRY, which it belongs to; leave it out");
+        found.add("query.recovery.attempts", "is only for the strategy RETRY; omit it");
     }
     match strategy {
         RecoveryStrategy::Unspecified => None,
@@ -174,27 +173,13 @@ fn recovery(policy: proto::RecoveryPolicy, found: &mut Violations) -> Option<Rec
     }
 }
 
-/// How long the query may go unread; `None` for ever.
-fn disconnect(
-    policy: proto::DisconnectPolicy,
-    by_default: Option<Duration>,
-    found: &mut Violations,
-) -> Option<Duration> {
-    match policy.policy {
-        None => by_default,
-        Some(Policy::Cancel(_)) => Some(Duration::ZERO),
-        Some(Policy::Detach(patience)) => duration("query.on_disconnect.detach", Some(patience), found),
-        Some(Policy::Keep(_)) => None,
-    }
-}
-
 fn capabilities(names: Vec<String>, found: &mut Violations) -> Box<[Box<str>]> {
     let field = "query.capabilities";
-    if names.len() > MAX_CAPABILITIES {
-        found.add(field, format!("has {} entries; at most {MAX_CAPABILITIES} are allowed", names.len()));
+    if names.len() > CAPABILITIES_MAX {
+        found.add(field, format!("has {} entries; at most {CAPABILITIES_MAX} are allowed", names.len()));
     }
-    if let Some(wrong) = names.iter().find(|name| !(1..=MAX_CAPABILITY).contains(&name.len())) {
-        found.add(field, format!("has an entry of {} bytes; 1 to {MAX_CAPABILITY} are allowed", wrong.len()));
+    if let Some(wrong) = names.iter().find(|name| !(1..=CAPABILITY_MAX_BYTES).contains(&name.len())) {
+        found.add(field, format!("has an entry of {} bytes; 1 to {CAPABILITY_MAX_BYTES} are allowed", wrong.len()));
     }
     if names.iter().any(|name| name.contains(char::is_control)) {
         found.add(field, "has an entry with a control character; only printable text is allowed");
@@ -218,8 +203,8 @@ fn payload(text: String, found: &mut Violations) -> Option<JsonText> {
 }
 
 fn name(field: &str, text: String, found: &mut Violations) -> Option<String> {
-    if text.len() > MAX_NAME {
-        found.add(field, format!("has {} bytes; at most {MAX_NAME} are allowed", text.len()));
+    if text.len() > NAME_MAX_BYTES {
+        found.add(field, format!("has {} bytes; at most {NAME_MAX_BYTES} are allowed", text.len()));
     }
     if text.contains(char::is_control) {
         found.add(field, "has a control character; only printable text is allowed");
@@ -228,22 +213,14 @@ fn name(field: &str, text: String, found: &mut Violations) -> Option<String> {
 }
 
 fn duration(field: &str, value: Option<prost_types::Duration>, found: &mut Violations) -> Option<Duration> {
-    let value = value?;
-    match Duration::try_from(value) {
-        Ok(duration) if duration.is_zero() => {
-            found.add(field, "is zero; leave it out for no limit of its own, or give a time above zero");
-            None
-        }
-        Ok(duration) if duration > MAX_DURATION => {
-            found.add(field, "is longer than a year; leave it out for no limit of its own");
-            None
-        }
-        Ok(duration) => Some(duration),
-        Err(_) => {
-            found.add(field, "is negative; give a time above zero");
-            None
-        }
-    }
+    let problem = match Duration::try_from(value?) {
+        Err(_) => "is negative; give a time above zero",
+        Ok(duration) if duration.is_zero() => "is zero; omit it for no limit of its own, or give a time above zero",
+        Ok(duration) if duration > DURATION_MAX => "is longer than a year; omit it for no limit of its own",
+        Ok(duration) => return Some(duration),
+    };
+    found.add(field, problem);
+    None
 }
 
 #[cfg(test)]
@@ -259,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_field_is_named_with_its_limit() {
+    fn invalid_fields_are_all_named_with_their_limits() {
         assert_eq!(message(query("", None, None)), "query: is missing; it holds the payload to run");
         assert_eq!(
             message(query("", Some(with_payload("")), None)),
@@ -308,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_names_a_kind_and_a_number() {
+    fn scaling_requires_a_kind_and_a_number() {
         let read = |kind: &str, target| scale(&proto::ScaleKindRequest { kind: kind.to_owned(), target });
         assert_eq!(read("k", Some(Target::Workers(0))).unwrap(), ScaleTo::Workers(0));
         assert_eq!(read("k", Some(Target::By(-2))).unwrap(), ScaleTo::By(-2));
@@ -318,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_size_and_a_beginning() {
+    fn page_has_a_default_size_and_a_maximum() {
         assert_eq!(page(0, "").unwrap(), (0, 100));
         assert_eq!(page(1_000, "17").unwrap(), (17, 1_000));
         assert_eq!(
             page(1_001, "x").unwrap_err().message(),
-            "page_size: is 1001; at most 1000 is allowed; page_token: is not one that this server gave out; leave it empty for the first page"
+            "page_size: is 1001; at most 1000 is allowed; page_token: is not from this server; omit it for the first page"
         );
     }
 }

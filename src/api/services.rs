@@ -1,4 +1,4 @@
-//! The services behind the layers, and the way of a call to its service.
+//! All gRPC services, and the routing of a call to its service.
 
 use std::{
     convert::Infallible,
@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use prost::Message;
-use prost_types::FileDescriptorSet;
+use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
@@ -31,19 +31,19 @@ use super::{
     worker_pool::WorkerPoolService,
 };
 
-/// Room for the parts of an event beyond the line that it came from: names, numbers, a certificate.
+/// Bound of the parts of an event beside the worker's line: names, numbers, a death certificate.
 const EVENT_OVERHEAD_BYTES: u64 = 64 * 1024;
-const WORKER_POOL: &str = "/remuda.v1.WorkerPool/";
+const WORKER_POOL_PREFIX: &str = "/remuda.v1.WorkerPool/";
 
-/// All services. Calls of `WorkerPool` go to it directly: on the way through the router of `Routes` a query cost 4,000
-/// instructions more, a twentieth.
+/// All services. Calls of `WorkerPool` bypass the router of `Routes`, which would cost a query 4,000 instructions, a
+/// twentieth of the total.
 #[derive(Debug, Clone)]
 pub(super) struct Services {
     worker_pool: WorkerPoolServer<WorkerPoolService>,
     others: Routes,
 }
 
-/// Limits and compression of every service.
+/// Sets the size limits and the compression of a service.
 macro_rules! configured {
     ($server:expr, $sizes:expr, $compression:expr) => {{
         let mut server = $server
@@ -61,7 +61,7 @@ macro_rules! configured {
     }};
 }
 
-/// The longest messages, in bytes.
+/// Maximum sizes of messages, in bytes.
 struct MessageSizes {
     receive: usize,
     send: usize,
@@ -82,7 +82,7 @@ impl Services {
         let worker_pool = WorkerPoolServer::new(WorkerPoolService { pool: pool.clone() });
         let pool_admin = PoolAdminServer::new(PoolAdminService { pool: pool.clone(), closing: closing.clone() });
         let health = HealthServer::new(HealthService { pool: pool.clone(), closing: closing.clone() });
-        // Both versions of reflection: older clients know only the first.
+        // Older clients only know the alpha version of reflection.
         let reflection_v1alpha = reflection().build_v1alpha().expect("the built-in descriptors are valid");
         let reflection_v1 = reflection().build_v1().expect("the built-in descriptors are valid");
         let others = Routes::new(configured!(pool_admin, sizes, compression))
@@ -90,7 +90,7 @@ impl Services {
             .add_service(configured!(reflection_v1alpha, sizes, compression))
             .add_service(configured!(reflection_v1, sizes, compression))
             .prepare();
-        // A worker's line is bounded where it is read, by what its kind says at that time.
+        // Lines of workers are bounded where they are read, by the current configuration of the kind.
         let sizes = MessageSizes { send: usize::MAX, ..sizes };
         Self { worker_pool: configured!(worker_pool, sizes, compression), others }
     }
@@ -110,7 +110,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if request.uri().path().starts_with(WORKER_POOL) {
+        if request.uri().path().starts_with(WORKER_POOL_PREFIX) {
             return self.worker_pool.call(request);
         }
         Box::pin(self.others.call(request))
@@ -123,7 +123,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
-/// The full names of all methods that can be called.
+/// Full names of all methods, such as `remuda.v1.WorkerPool/Submit`.
 #[must_use]
 pub fn methods() -> Vec<String> {
     let sets = [
@@ -132,18 +132,16 @@ pub fn methods() -> Vec<String> {
         tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
         tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
     ];
-    let mut names = Vec::new();
-    for set in sets {
-        let set = FileDescriptorSet::decode(set).expect("the built-in descriptors are valid");
-        for file in set.file {
-            for service in file.service {
-                let path =
-                    |method: &str| format!("{}.{}/{method}", file.package.as_deref().unwrap_or(""), service.name());
-                names.extend(service.method.iter().map(|method| path(method.name())));
-            }
-        }
-    }
-    names
+    let decode = |set| FileDescriptorSet::decode(set).expect("the built-in descriptors are valid");
+    let files = sets.into_iter().flat_map(|set: &[u8]| decode(set).file);
+    let names = files.flat_map(|file| {
+        let package = file.package().to_owned();
+        file.service.into_iter().flat_map(move |service| {
+            let path = |method: &MethodDescriptorProto| format!("{package}.{}/{}", service.name(), method.name());
+            service.method.iter().map(path).collect::<Vec<_>>()
+        })
+    });
+    names.collect()
 }
 
 #[cfg(test)]
@@ -151,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_is_known_by_its_path() {
+    fn methods_of_all_services_are_listed() {
         let methods = methods();
         for expected in [
             "remuda.v1.WorkerPool/Submit",

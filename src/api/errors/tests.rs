@@ -1,11 +1,11 @@
-//! Every refusal has its code, its reason and its details.
+//! Tests of the codes, reasons and details of statuses.
 
 use super::*;
 
 #[test]
-fn what_tonic_refuses_is_explained_and_what_has_details_is_left_alone() {
+fn status_of_tonic_is_explained_unless_it_has_details() {
     let reason = |status: Status| {
-        let explained = explained(&status)?;
+        let explained = explain_tonic_status(&status)?;
         let reason = explained.get_error_details().error_info()?.reason.clone();
         Some((explained.code(), reason))
     };
@@ -18,19 +18,19 @@ fn what_tonic_refuses_is_explained_and_what_has_details_is_left_alone() {
     unknown.metadata_mut().insert("grpc-accept-encoding", "gzip".parse().unwrap());
     assert_eq!(reason(unknown), told(Code::Unimplemented, "UNSUPPORTED_COMPRESSION"));
     assert_eq!(reason(Status::not_found("x")), None);
-    assert_eq!(reason(plain(Code::Internal, "x", "WORKER_DIED")), None);
+    assert_eq!(reason(status(Code::Internal, "WORKER_DIED", "x", &[])), None);
 }
 
 #[test]
-fn a_status_fits_into_trailers_whatever_the_worker_said() {
+fn status_fits_into_trailers_whatever_the_worker_sent() {
     let failure = Failure::new(FailureReason::Reported, "ä".repeat(100_000));
-    let status = failed(&failure);
-    assert!(status.message().len() <= MAX_STATUS_MESSAGE + "…".len());
+    let status = failure_status(&failure);
+    assert!(status.message().len() <= MESSAGE_MAX_BYTES + "…".len());
     assert!(status.details().len() < 2_000);
 }
 
 #[test]
-fn every_refusal_of_an_operators_wish_has_its_code_and_reason() {
+fn admin_errors_have_their_code_and_reason() {
     let worker = WorkerId(7);
     let query = crate::model::QueryId::parse("x").unwrap();
     let limit = "embed may have 1 to 4 workers".to_owned();
@@ -65,7 +65,7 @@ fn every_refusal_of_an_operators_wish_has_its_code_and_reason() {
         ),
     ];
     for (error, (code, reason, text)) in cases {
-        let status = not_granted(error);
+        let status = Status::from(error);
         assert_eq!(status.code(), code, "{reason}");
         assert!(status.message().starts_with(text), "{status}");
         assert_eq!(status.get_error_details().error_info().unwrap().reason, reason);
@@ -75,14 +75,14 @@ fn every_refusal_of_an_operators_wish_has_its_code_and_reason() {
 }
 
 #[test]
-fn mistakes_of_a_configuration_fit_into_trailers() {
-    let status = not_granted(AdminError::BadConfig("remuda.toml:1:1: is wrong\n".repeat(1_000)));
+fn config_errors_fit_into_trailers() {
+    let status = Status::from(AdminError::BadConfig("remuda.toml:1:1: is wrong\n".repeat(1_000)));
     assert!((1_900..2_100).contains(&status.message().len()));
     assert!(status.details().len() < 2_500);
 }
 
 #[test]
-fn every_violation_is_named() {
+fn violations_are_all_named() {
     let mut violations = Violations::default();
     violations.add("query.payload", "is empty");
     violations.add("query.priority", "is 2000; at most 1000 is allowed");

@@ -1,4 +1,4 @@
-//! Lets a call through if its token allows the method.
+//! Refuses calls whose token does not have the role that the method requires.
 
 use std::{
     convert::Infallible,
@@ -7,8 +7,9 @@ use std::{
 };
 
 use http::{Request, Response, header::AUTHORIZATION};
+use tokio_util::either::Either;
 use tonic::{Code, Status, body::Body};
-use tower::{Layer, Service};
+use tower::Service;
 use tracing::debug;
 
 use crate::{
@@ -17,27 +18,14 @@ use crate::{
     transport::ConnectionEntry,
 };
 
-use super::refusal::MaybeRefused;
-
-#[derive(Debug, Clone)]
-pub(super) struct AuthorizeLayer {
-    /// `None`: everybody may do everything.
-    pub tokens: Option<Arc<Tokens>>,
-    pub connection: Arc<ConnectionEntry>,
-}
+use super::{MaybeRefused, refuse};
 
 #[derive(Debug, Clone)]
 pub(super) struct Authorize<S> {
-    layer: AuthorizeLayer,
-    inner: S,
-}
-
-impl<S> Layer<S> for AuthorizeLayer {
-    type Service = Authorize<S>;
-
-    fn layer(&self, inner: S) -> Authorize<S> {
-        Authorize { layer: self.clone(), inner }
-    }
+    /// `None` allows every call.
+    pub tokens: Option<Arc<Tokens>>,
+    pub connection: Arc<ConnectionEntry>,
+    pub inner: S,
 }
 
 impl<S, B> Service<Request<B>> for Authorize<S>
@@ -53,40 +41,40 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if let Err(status) = self.layer.check(&request) {
-            return MaybeRefused::refused(status.into_http());
+        if let Err(status) = self.check(&request) {
+            return refuse(status.into_http());
         }
-        // A connection whose calls are refused makes room like one without calls.
-        if !self.layer.connection.mark_active() {
-            return MaybeRefused::refused(errors::connection_leaving().into_http());
+        // After the check: a connection whose calls are all refused is closed like one without calls.
+        if !self.connection.mark_active() {
+            return refuse(errors::connection_closing().into_http());
         }
-        MaybeRefused::Passed { inner: self.inner.call(request) }
+        Either::Left(self.inner.call(request))
     }
 }
 
-impl AuthorizeLayer {
+impl<S> Authorize<S> {
     fn check<B>(&self, request: &Request<B>) -> Result<(), Status> {
         let Some(tokens) = &self.tokens else { return Ok(()) };
         let path = request.uri().path();
         let header = request.headers().get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
-        tokens.check(header, need(path)).map_err(|denied| {
-            debug!(path, %denied, "call refused");
-            refusal(denied)
+        tokens.check(header, required_role(path)).map_err(|error| {
+            debug!(path, %error, "call refused");
+            auth_status(error)
         })
     }
 }
 
-fn refusal(denied: AuthError) -> Status {
-    let (code, reason) = match denied {
+fn auth_status(error: AuthError) -> Status {
+    let (code, reason) = match error {
         AuthError::MissingToken => (Code::Unauthenticated, "NO_TOKEN"),
         AuthError::InvalidToken => (Code::Unauthenticated, "BAD_TOKEN"),
         AuthError::MissingRole(_) => (Code::PermissionDenied, "MISSING_ROLE"),
     };
-    errors::plain(code, &denied.to_string(), reason)
+    errors::status(code, reason, &error.to_string(), &[])
 }
 
-/// The role that a method needs. One that is not listed needs the most.
-fn need(path: &str) -> RequiredRole {
+/// The role that a method requires. One that is not listed requires the highest.
+fn required_role(path: &str) -> RequiredRole {
     listed(path).unwrap_or(RequiredRole::Admin)
 }
 
@@ -128,25 +116,24 @@ mod tests {
         let limiter = ConnectionLimiter::new(1, CancellationToken::new());
         let slot = limiter.try_acquire().unwrap();
         let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::empty())));
-        let layer = AuthorizeLayer { tokens: None, connection: slot.entry.clone() };
-        let mut service = layer.layer(answer);
+        let mut service = Authorize { tokens: None, connection: slot.entry.clone(), inner: answer };
         let waiting = tokio::spawn(limiter.clone().acquire());
         slot.entry.wait_for_leave_request().await;
         let Ok(response) = service.call(Request::new(())).await;
         assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::Unavailable);
         drop(slot);
         let slot = waiting.await.unwrap();
-        let layer = AuthorizeLayer { tokens: None, connection: slot.entry.clone() };
-        let Ok(response) = layer.layer(answer).call(Request::new(())).await;
+        let mut service = Authorize { tokens: None, connection: slot.entry.clone(), inner: answer };
+        let Ok(response) = service.call(Request::new(())).await;
         assert!(Status::from_header_map(response.headers()).is_none() && slot.entry.is_active());
     }
 
     #[test]
-    fn every_method_is_listed_with_what_it_needs() {
+    fn methods_are_all_listed_with_their_role() {
         for method in crate::api::methods() {
             assert!(listed(&format!("/{method}")).is_some(), "{method} is not listed");
         }
-        assert_eq!(need("/remuda.v1.PoolAdmin/SomethingNew"), RequiredRole::Admin);
-        assert_eq!(need("/"), RequiredRole::Admin);
+        assert_eq!(required_role("/remuda.v1.PoolAdmin/SomethingNew"), RequiredRole::Admin);
+        assert_eq!(required_role("/"), RequiredRole::Admin);
     }
 }

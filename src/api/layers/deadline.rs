@@ -1,4 +1,4 @@
-//! Bounds the time in which a request must arrive, and in which it must be answered if its client says so.
+//! Bounds the time for a request to arrive, and the time for its response if the client sets a deadline.
 
 use std::{
     convert::Infallible,
@@ -14,36 +14,25 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status, body::Body};
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Service};
 
 use crate::api::errors;
 
+use super::ServiceResult;
+
 static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The only service whose clients send several messages in a call, each when they think of it.
-const CLIENT_STREAMING: &str = "/grpc.reflection.";
-/// The deadline of this method is its query's, and the broker's to keep.
-const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
-/// A flag and four bytes of length stand before each message.
+/// The only service with client-streaming methods.
+const CLIENT_STREAMING_PREFIX: &str = "/grpc.reflection.";
+/// The deadline of this method is that of its query, which the broker enforces.
+const EXECUTE_PATH: &str = "/remuda.v1.WorkerPool/Execute";
+/// Length of the prefix of a message: a flag and four bytes of length.
 const PREFIX_BYTES: usize = 5;
 
 #[derive(Debug, Clone)]
-pub(super) struct RequestDeadlineLayer {
-    pub request_timeout: Duration,
-}
-
-#[derive(Debug, Clone)]
 pub(super) struct RequestDeadline<S> {
-    request_timeout: Duration,
-    inner: S,
-}
-
-impl<S> Layer<S> for RequestDeadlineLayer {
-    type Service = RequestDeadline<S>;
-
-    fn layer(&self, inner: S) -> RequestDeadline<S> {
-        RequestDeadline { request_timeout: self.request_timeout, inner }
-    }
+    pub request_timeout: Duration,
+    pub inner: S,
 }
 
 impl<S, B> Service<Request<B>> for RequestDeadline<S>
@@ -60,9 +49,9 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let path = request.uri().path();
-        // A deadline that cannot be read is as good as none here.
-        let deadline = if path == EXECUTE { None } else { client_deadline(request.headers()).ok().flatten() };
-        let is_client_streaming = path.starts_with(CLIENT_STREAMING);
+        // An invalid deadline is ignored here.
+        let deadline = if path == EXECUTE_PATH { None } else { client_deadline(request.headers()).ok().flatten() };
+        let is_client_streaming = path.starts_with(CLIENT_STREAMING_PREFIX);
         let request = request.map(|body| TimedRequestBody::new(body, self.request_timeout, is_client_streaming));
         let timer = deadline.map(|time| Box::pin(sleep(time)));
         DeadlineFuture { timer, inner: self.inner.call(request) }
@@ -70,7 +59,7 @@ where
 }
 
 pin_project! {
-    /// Ends with `DEADLINE_EXCEEDED` when the client has given up. The stream of an answer that has begun is not bounded.
+    /// Ends with `DEADLINE_EXCEEDED` at the client's deadline. A response stream that has begun is not bounded.
     pub(super) struct DeadlineFuture<F> {
         #[pin]
         inner: F,
@@ -78,8 +67,8 @@ pin_project! {
     }
 }
 
-impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for DeadlineFuture<F> {
-    type Output = Result<Response<Body>, Infallible>;
+impl<F: Future<Output = ServiceResult>> Future for DeadlineFuture<F> {
+    type Output = ServiceResult;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -113,14 +102,14 @@ pub(in crate::api) fn client_deadline(headers: &HeaderMap) -> Result<Option<Dura
     }
 }
 
-/// The body of a request, which must arrive in time. Where a client sends several messages, each has that time.
+/// A request body that fails if it does not arrive in time. Each message of a client stream has that time.
 #[derive(Debug)]
 pub(super) struct TimedRequestBody<B> {
     inner: B,
     timeout: Duration,
-    /// Finds the ends of messages, where there are several.
+    /// Set for client streams.
     messages: Option<MessageEnds>,
-    /// Made when there is first something to wait for, which is rare.
+    /// Created at the first wait, which most requests do not need.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -130,7 +119,7 @@ impl<B> TimedRequestBody<B> {
         Self { inner, timeout, messages, timer: None }
     }
 
-    /// A whole message gives time for the next one.
+    /// Restarts the time at the end of a message.
     fn on_data(&mut self, data: &[u8]) {
         if self.messages.as_mut().is_some_and(|messages| messages.end_within(data)) {
             self.timer = None;
@@ -152,14 +141,14 @@ where
                 self.on_data(data);
             }
             return match frame.transpose().map_err(|error| Status::from_error(error.into())) {
-                // The client has reset the call, which is dropped right after this.
+                // The client has reset the call, which hyper drops next.
                 Err(status) if status.code() == Code::Cancelled => Poll::Pending,
                 frame => Poll::Ready(frame.transpose()),
             };
         }
         let timeout = self.timeout;
         ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(context));
-        Poll::Ready(Some(Err(errors::too_slow(timeout))))
+        Poll::Ready(Some(Err(errors::request_timed_out(timeout))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -171,13 +160,13 @@ where
     }
 }
 
-/// Finds the ends of messages in a stream of bytes.
+/// Finds the ends of messages in a byte stream.
 #[derive(Debug, Default)]
 struct MessageEnds {
     prefix: [u8; PREFIX_BYTES],
     /// Bytes of the prefix that have arrived.
     known: usize,
-    /// Bytes of the message that have not.
+    /// Bytes of the message that are missing.
     missing: usize,
 }
 
@@ -186,17 +175,17 @@ impl MessageEnds {
     fn end_within(&mut self, mut bytes: &[u8]) -> bool {
         let mut ended = false;
         while !bytes.is_empty() {
-            let of_prefix = bytes.len().min(PREFIX_BYTES - self.known);
-            self.prefix[self.known..][..of_prefix].copy_from_slice(&bytes[..of_prefix]);
-            bytes = &bytes[of_prefix..];
-            self.known += of_prefix;
-            if of_prefix > 0 && self.known == PREFIX_BYTES {
+            let prefix_part = bytes.len().min(PREFIX_BYTES - self.known);
+            self.prefix[self.known..][..prefix_part].copy_from_slice(&bytes[..prefix_part]);
+            bytes = &bytes[prefix_part..];
+            self.known += prefix_part;
+            if prefix_part > 0 && self.known == PREFIX_BYTES {
                 let [_, length @ ..] = self.prefix;
                 self.missing = u32::from_be_bytes(length) as usize;
             }
-            let of_message = bytes.len().min(self.missing);
-            bytes = &bytes[of_message..];
-            self.missing -= of_message;
+            let message_part = bytes.len().min(self.missing);
+            bytes = &bytes[message_part..];
+            self.missing -= message_part;
             if self.known == PREFIX_BYTES && self.missing == 0 {
                 self.known = 0;
                 ended = true;
@@ -216,17 +205,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_call_that_is_not_answered_ends_with_its_clients_deadline() {
+    async fn unanswered_call_ends_at_the_deadline_of_its_client() {
         let never =
             service_fn(|_: Request<TimedRequestBody<Empty<Bytes>>>| pending::<Result<Response<Body>, Infallible>>());
-        let mut service = RequestDeadlineLayer { request_timeout: Duration::from_mins(1) }.layer(never);
+        let mut service = RequestDeadline { request_timeout: Duration::from_mins(1), inner: never };
         let request = Request::builder().uri("/a.B/C").header("grpc-timeout", "10m").body(Empty::new()).unwrap();
         let Ok(response) = service.call(request).await;
         assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::DeadlineExceeded);
     }
 
     #[tokio::test]
-    async fn a_request_that_does_not_arrive_fails_in_time() {
+    async fn request_that_does_not_arrive_fails_in_time() {
         let never = StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let status = TimedRequestBody::new(never, Duration::from_millis(10), false).collect().await.unwrap_err();
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
@@ -239,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_ends_where_its_prefix_says() {
+    fn message_ends_where_its_prefix_says() {
         assert_eq!(ends(&[&[0, 0, 0, 0, 2, 1, 2], &[0], &[0, 0, 0, 1], &[1]]), [true, false, false, true]);
         assert_eq!(ends(&[&[0, 0, 0, 0, 2, 1], &[2, 0, 0, 0, 0, 1], &[9]]), [false, true, true]);
         assert_eq!(ends(&[&[0, 0, 0, 0], &[0], &[], &[0, 0, 0, 0, 0]]), [false, true, false, true]);
     }
 
     #[test]
-    fn reads_every_unit_of_a_grpc_deadline() {
+    fn deadline_is_read_in_every_unit() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-timeout", text.parse().unwrap());

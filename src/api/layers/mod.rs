@@ -1,38 +1,44 @@
-//! The tower layers around the services, from the outside in: observe, authorize, limits, request deadline.
+//! The tower layers around the services, from the outside in: observe, authorize, gRPC check, deadline.
 
 mod authorize;
 mod deadline;
-mod limits;
+mod grpc_check;
 mod observe;
-mod refusal;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio_util::either::Either;
+use tonic::body::Body;
 use tower::{Service, ServiceBuilder};
 
 use crate::{api::services::Services, security::Tokens, transport::ConnectionEntry};
 
 pub(super) use deadline::client_deadline;
-pub(super) use observe::Methods;
+pub(super) use observe::MethodTable;
 
-use authorize::AuthorizeLayer;
-use deadline::RequestDeadlineLayer;
-use limits::LimitsLayer;
-use observe::{ObserveLayer, ObservedBody};
+use authorize::Authorize;
+use deadline::RequestDeadline;
+use grpc_check::GrpcCheck;
+use observe::{Observe, ObservedBody};
 
 /// Settings of the layers, shared by all connections.
 #[derive(Debug, Clone)]
-pub(super) struct Layers {
-    pub methods: Arc<Methods>,
-    /// `None`: everybody may do everything.
+pub(super) struct LayerSettings {
+    pub methods: Arc<MethodTable>,
+    /// `None` allows every call.
     pub tokens: Option<Arc<Tokens>>,
     /// Time for a request to arrive.
     pub request_timeout: Duration,
 }
 
-impl Layers {
+impl LayerSettings {
     /// The services as one connection reaches them.
     pub(super) fn wrap(
         &self,
@@ -43,11 +49,22 @@ impl Layers {
     + Send
     + 'static
     + use<> {
+        let Self { methods, tokens, request_timeout } = self.clone();
+        let observed = connection.clone();
         ServiceBuilder::new()
-            .layer(ObserveLayer { methods: self.methods.clone(), connection: connection.clone() })
-            .layer(AuthorizeLayer { tokens: self.tokens.clone(), connection })
-            .layer(LimitsLayer)
-            .layer(RequestDeadlineLayer { request_timeout: self.request_timeout })
+            .layer_fn(move |inner| Observe { methods: methods.clone(), connection: observed.clone(), inner })
+            .layer_fn(move |inner| Authorize { tokens: tokens.clone(), connection: connection.clone(), inner })
+            .layer_fn(|inner| GrpcCheck { inner })
+            .layer_fn(|inner| RequestDeadline { request_timeout, inner })
             .service(services)
     }
+}
+
+type ServiceResult = Result<Response<Body>, Infallible>;
+
+/// The future of a layer that may answer a call itself.
+type MaybeRefused<F> = Either<F, Ready<ServiceResult>>;
+
+fn refuse<F>(response: Response<Body>) -> MaybeRefused<F> {
+    Either::Right(ready(Ok(response)))
 }

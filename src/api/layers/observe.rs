@@ -1,4 +1,4 @@
-//! Counts, times and traces each call, from its request to the last byte of its answer.
+//! Counts, times and traces each call, from its request to the last byte of its response.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tonic::{Code, Status, body::Body};
-use tower::{Layer, Service};
+use tower::Service;
 use tracing::debug;
 
 use crate::{
@@ -25,31 +25,28 @@ use crate::{
     transport::{ConnectionEntry, OpenCall},
 };
 
+use super::ServiceResult;
+
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Metrics of calls by method.
 #[derive(Debug)]
-pub(in crate::api) struct Methods {
+pub(in crate::api) struct MethodTable {
     known: HashMap<Box<str>, Arc<MethodMetrics>, RandomState>,
-    /// For paths that do not exist. They share one name, because clients can make up any number.
+    /// Shared by all unknown paths, because clients can make up any number of them.
     unknown: Arc<MethodMetrics>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct ObserveLayer {
-    pub methods: Arc<Methods>,
-    pub connection: Arc<ConnectionEntry>,
-}
-
-#[derive(Debug, Clone)]
 pub(super) struct Observe<S> {
-    layer: ObserveLayer,
-    inner: S,
+    pub methods: Arc<MethodTable>,
+    pub connection: Arc<ConnectionEntry>,
+    pub inner: S,
 }
 
-/// A call until its end, however that comes.
+/// An open call. Dropping it records its end.
 #[derive(Debug)]
-struct Call {
+struct ObservedCall {
     metrics: Arc<MethodMetrics>,
     began: Instant,
     trace: CallTrace,
@@ -61,18 +58,18 @@ pin_project! {
     pub(super) struct ObservedFuture<F> {
         #[pin]
         inner: F,
-        call: Option<Call>,
+        call: Option<ObservedCall>,
     }
 }
 
-/// The body of an answer, whose trailers hold the status of the call.
+/// The body of a response, whose trailers hold the status of the call.
 #[derive(Debug)]
 pub(in crate::api) struct ObservedBody {
     inner: Body,
-    call: Call,
+    call: ObservedCall,
 }
 
-impl Methods {
+impl MethodTable {
     /// `methods` are the full names of all methods, such as `remuda.v1.WorkerPool/Submit`.
     pub(in crate::api) fn new(metrics: &Metrics, methods: &[String]) -> Self {
         let (known, unknown) = metrics.methods(methods);
@@ -81,14 +78,6 @@ impl Methods {
 
     pub(super) fn get(&self, path: &str) -> Option<&Arc<MethodMetrics>> {
         self.known.get(path.strip_prefix('/')?)
-    }
-}
-
-impl<S> Layer<S> for ObserveLayer {
-    type Service = Observe<S>;
-
-    fn layer(&self, inner: S) -> Observe<S> {
-        Observe { layer: self.clone(), inner }
     }
 }
 
@@ -105,7 +94,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let call = self.layer.begin(&request);
+        let call = self.begin(&request);
         if let Some(context) = &call.trace.context {
             request.extensions_mut().insert(context.clone());
         }
@@ -114,15 +103,15 @@ where
     }
 }
 
-impl ObserveLayer {
-    fn begin<B>(&self, request: &Request<B>) -> Call {
+impl<S> Observe<S> {
+    fn begin<B>(&self, request: &Request<B>) -> ObservedCall {
         let metrics = self.methods.get(request.uri().path()).unwrap_or(&self.methods.unknown).clone();
         let trace = CallTrace::begin(&metrics.method, request.headers());
-        Call { metrics, began: Instant::now(), trace, code: None, _open: self.connection.clone().open_call() }
+        ObservedCall { metrics, began: Instant::now(), trace, code: None, _open: self.connection.clone().open_call() }
     }
 }
 
-impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for ObservedFuture<F> {
+impl<F: Future<Output = ServiceResult>> Future for ObservedFuture<F> {
     type Output = Result<Response<ObservedBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -168,18 +157,18 @@ fn code(headers: &HeaderMap) -> Option<Code> {
     headers.get(&GRPC_STATUS).map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-impl Call {
-    /// A call without an answer has its status in the headers; others have it in the trailers.
+impl ObservedCall {
+    /// Records the status of a response without a body, which is in the headers instead of the trailers.
     fn record_refusal<B>(&mut self, response: &Response<B>) {
-        // Clients read an answer that is not gRPC's as unknown.
+        // Clients treat a response that is not gRPC as unknown.
         let is_grpc = response.status() == StatusCode::OK;
         self.code = if is_grpc { code(response.headers()) } else { Some(Code::Unknown) };
     }
 }
 
-impl Drop for Call {
+impl Drop for ObservedCall {
     fn drop(&mut self) {
-        // Without a status the client left before the end.
+        // Without a status the client has disconnected before the end.
         let code = self.code.unwrap_or(Code::Cancelled) as usize;
         self.trace.span.in_scope(|| debug!(code = CODES[code], "call finished"));
         self.trace.end(CODES[code]);
@@ -199,16 +188,17 @@ mod tests {
     use crate::transport::ConnectionLimiter;
 
     #[tokio::test]
-    async fn a_call_is_counted_by_its_status_or_as_cancelled_if_its_client_leaves() {
+    async fn call_is_counted_by_its_status_or_as_cancelled_if_its_client_disconnects() {
         let metrics = Metrics::new();
-        let methods = Arc::new(Methods::new(&metrics, &["a.B/C".to_owned()]));
+        let methods = Arc::new(MethodTable::new(&metrics, &["a.B/C".to_owned()]));
         let slot = ConnectionLimiter::new(1, CancellationToken::new()).try_acquire().unwrap();
-        let layer = ObserveLayer { methods, connection: slot.entry.clone() };
+
         let request = || Request::builder().uri("/a.B/C").body(()).unwrap();
         let never = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
-        drop(layer.layer(never).call(request()));
+        let connection = slot.entry.clone();
+        drop(Observe { methods: methods.clone(), connection: connection.clone(), inner: never }.call(request()));
         let refuse = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Status::not_found("").into_http()));
-        let Ok(response) = layer.layer(refuse).call(request()).await;
+        let Ok(response) = Observe { methods, connection, inner: refuse }.call(request()).await;
         response.into_body().collect().await.unwrap();
         let page = metrics.render();
         for code in ["CANCELLED", "NOT_FOUND"] {
@@ -218,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_its_name_at_its_number() {
+    fn codes_have_their_names_at_their_numbers() {
         for (number, name) in CODES.iter().enumerate() {
             let code = Code::from_i32(number.try_into().unwrap());
             let told = format!("{code:?}").to_uppercase();

@@ -29,10 +29,7 @@ async fn missing_objects_are_named() {
     let (code, _, err) = run(&server, &["events", "--kind", "x"]);
     assert!(code == 1 && err.contains("there is no kind \"x\"; this pool has: k"), "{code} {err}");
     let (code, _, err) = run(&server, &["events", "--name", "worker:ill"]);
-    assert!(
-        code == 2 && err.contains("names: has \"worker:ill\", which no event is called; known are: "),
-        "{code} {err}"
-    );
+    assert!(code == 2 && err.contains("names: has \"worker:ill\", which is no event; known are: "), "{code} {err}");
 }
 
 #[tokio::test]

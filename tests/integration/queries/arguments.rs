@@ -110,7 +110,7 @@ async fn missing_query_worker_or_letter_is_not_found() {
     let mut client = server.client().await;
     let status = client.admin.get_worker(proto::GetWorkerRequest { worker_id: 99 }).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);
-    assert_eq!(status.message(), "worker 99 is not known; ended workers are remembered for a while only");
+    assert_eq!(status.message(), "worker 99 is not known; ended workers are kept for a limited time");
     let status = client.admin.get_query(proto::GetQueryRequest { query_id: "gone".to_owned() }).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);
     let status = client.pool.health(proto::HealthRequest { kind: "embd".to_owned() }).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! Refuses requests that are not gRPC, and explains why tonic could not read a request: too large, malformed, compressed in
-//! an unknown way.
+//! Refuses requests that are not gRPC, and adds details to the status of requests that tonic cannot read: too large,
+//! malformed, or with an unknown compression.
 
 use std::{
     convert::Infallible,
@@ -11,32 +11,22 @@ use std::{
 use http::{HeaderMap, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
+use tokio_util::either::Either;
 use tonic::{Status, body::Body};
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::api::errors;
 
-use super::refusal::MaybeRefused;
+use super::{MaybeRefused, ServiceResult, refuse};
 
-const GRPC: &[u8] = b"application/grpc";
-
-#[derive(Debug, Clone)]
-pub(super) struct LimitsLayer;
+const GRPC_CONTENT_TYPE: &[u8] = b"application/grpc";
 
 #[derive(Debug, Clone)]
-pub(super) struct Limits<S> {
-    inner: S,
+pub(super) struct GrpcCheck<S> {
+    pub inner: S,
 }
 
-impl<S> Layer<S> for LimitsLayer {
-    type Service = Limits<S>;
-
-    fn layer(&self, inner: S) -> Limits<S> {
-        Limits { inner }
-    }
-}
-
-impl<S, B> Service<Request<B>> for Limits<S>
+impl<S, B> Service<Request<B>> for GrpcCheck<S>
 where
     S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
 {
@@ -50,15 +40,15 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if !is_grpc(request.headers()) {
-            return MaybeRefused::refused(unsupported_media_type());
+            return refuse(unsupported_media_type());
         }
-        MaybeRefused::Passed { inner: ExplainedFuture { inner: self.inner.call(request) } }
+        Either::Left(ExplainedFuture { inner: self.inner.call(request) })
     }
 }
 
 /// True for `application/grpc` and its variants, such as `application/grpc+proto`, but not for gRPC-Web.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    let rest = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().strip_prefix(GRPC));
+    let rest = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().strip_prefix(GRPC_CONTENT_TYPE));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
@@ -69,23 +59,23 @@ fn unsupported_media_type() -> Response<Body> {
 }
 
 pin_project! {
-    /// Adds details to the status with which tonic refused a request.
+    /// Adds details to the status if tonic refused the request.
     pub(super) struct ExplainedFuture<F> {
         #[pin]
         inner: F,
     }
 }
 
-impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for ExplainedFuture<F> {
-    type Output = Result<Response<Body>, Infallible>;
+impl<F: Future<Output = ServiceResult>> Future for ExplainedFuture<F> {
+    type Output = ServiceResult;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Ok(response) = ready!(self.project().inner.poll(context));
-        // A request that was read has its status in the trailers.
+        // The status of a request that was read is in the trailers.
         if !response.body().is_end_stream() {
             return Poll::Ready(Ok(response));
         }
-        let explained = Status::from_header_map(response.headers()).as_ref().and_then(errors::explained);
+        let explained = Status::from_header_map(response.headers()).as_ref().and_then(errors::explain_tonic_status);
         Poll::Ready(Ok(explained.map_or(response, Status::into_http)))
     }
 }
@@ -99,7 +89,7 @@ mod tests {
     #[tokio::test]
     async fn refusals_of_tonic_get_details_and_other_requests_do_not_reach_it() {
         let tonic = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Status::internal("unreadable").into_http()));
-        let mut service = LimitsLayer.layer(tonic);
+        let mut service = GrpcCheck { inner: tonic };
         let request = |content_type: &str| Request::builder().header(CONTENT_TYPE, content_type).body(()).unwrap();
         let Ok(response) = service.call(request("text/plain")).await;
         assert_eq!(response.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
@@ -109,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_content_types_of_grpc_are_let_through() {
+    fn content_type_must_be_grpc() {
         let with = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, value.parse().unwrap());
