@@ -1,6 +1,7 @@
 //! The rules of ARCHITECTURE.md that a program can check.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -186,4 +187,115 @@ fn check_named_tests(page: &str, text: &str) -> usize {
         assert!(there.into_iter().any(|tests| tests.contains(&needle)), "{page} names {module}::{test}");
     }
     named.len()
+}
+
+/// The top-level modules from the bottom up: each imports only modules that stand before it. So nothing of the server knows the
+/// command line, the client or the load generator.
+const LAYERS: [&str; 20] = [
+    "sync",
+    "system",
+    "state",
+    "protocol",
+    "config",
+    "model",
+    "trace",
+    "metrics",
+    "broker",
+    "worker",
+    "security",
+    "transport",
+    "pool",
+    "http",
+    "api",
+    "server",
+    "workers",
+    "client",
+    "bench",
+    "cli",
+];
+
+/// Source files that belong to the program, with their code: no tests.
+fn program_files() -> impl Iterator<Item = (String, String)> {
+    let is_test = |name: &str| {
+        name.contains("/tests/")
+            || ["/tests.rs", "model_check.rs", "/for_test.rs"].iter().any(|end| name.ends_with(end))
+    };
+    let files = rust_files("src").into_iter().map(|file| (relative(&file), code(&file)));
+    files.filter(move |(name, _)| !is_test(name)).map(|(name, code)| {
+        let program = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+        (name, program)
+    })
+}
+
+/// The modules that come first in the `crate::` paths of a file, those in braces included.
+fn imports(code: &str) -> Vec<&str> {
+    let word = |text: &str| text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
+    let mut found = Vec::new();
+    for path in code.split("crate::").skip(1) {
+        let Some(group) = path.strip_prefix('{') else {
+            found.push(&path[..word(path)]);
+            continue;
+        };
+        let (mut depth, mut item) = (0, 0);
+        for (at, letter) in group.char_indices() {
+            match letter {
+                '{' => depth += 1,
+                '}' if depth == 0 => {
+                    found.push(group[item..at].trim());
+                    break;
+                }
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    found.push(group[item..at].trim());
+                    item = at + 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    found.iter().map(|item| &item[..word(item)]).filter(|item| !item.is_empty()).collect()
+}
+
+#[test]
+fn modules_depend_only_on_those_below_them() {
+    let layer = |module: &str| LAYERS.iter().position(|layer| *layer == module);
+    let mut count = 0;
+    for (name, code) in program_files() {
+        let top = name.trim_start_matches("src/").split(['/', '.']).next().unwrap();
+        if ["lib", "main"].contains(&top) {
+            continue;
+        }
+        let own = layer(top).unwrap_or_else(|| panic!("{name} is in no layer"));
+        for module in imports(&code) {
+            let imported = layer(module).unwrap_or_else(|| panic!("{name} imports {module:?}, which is in no layer"));
+            assert!(imported <= own, "{name} imports {module}, which is above {top}");
+            count += 1;
+        }
+    }
+    assert!(count > 200, "it sees {count} imports only");
+}
+
+#[test]
+fn top_level_has_few_files() {
+    let files = rust_files("src").into_iter().filter(|file| file.parent().is_some_and(|dir| dir.ends_with("src")));
+    let files: Vec<_> = files.map(|file| relative(&file)).collect();
+    assert!(files.len() <= 8, "{files:?}");
+}
+
+#[test]
+fn type_names_are_unique() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, code) in program_files() {
+        for line in code.lines() {
+            let item =
+                line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ").trim_start_matches("pub ");
+            let declared = ["struct ", "enum ", "trait ", "type "].iter().find_map(|word| item.strip_prefix(word));
+            let Some(declared) = declared else { continue };
+            let end = declared.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(declared.len());
+            places.entry(declared[..end].to_owned()).or_default().push(name.clone());
+        }
+    }
+    assert!(places.len() > 300, "it sees {} types only", places.len());
+    places.retain(|_, files| files.len() > 1);
+    assert!(places.is_empty(), "type names that are used twice: {places:#?}");
 }
