@@ -11,7 +11,7 @@ use crate::{
     },
     pool::{Accepted, Health, KindHealth, Reload, Scaled},
     state::{CircuitState, QueryState, State, Transition, WorkerState},
-    worker::{Sample, Snapshot},
+    worker::{UsageSample, WorkerSnapshot},
 };
 
 use super::proto;
@@ -127,7 +127,7 @@ pub(super) fn query(query: QueryInfo) -> proto::QueryInfo {
     }
 }
 
-pub(super) fn worker(worker: Snapshot) -> proto::Worker {
+pub(super) fn worker(worker: WorkerSnapshot) -> proto::Worker {
     proto::Worker {
         worker_id: worker.id.0,
         kind: worker.kind.to_string(),
@@ -138,9 +138,9 @@ pub(super) fn worker(worker: Snapshot) -> proto::Worker {
         started_at: Some(worker.started_at.into()),
         uptime: duration(worker.uptime),
         peak_rss_bytes: worker.peak_rss.unwrap_or_default(),
-        name: worker.introduction.name.unwrap_or_default(),
-        version: worker.introduction.version.unwrap_or_default(),
-        capabilities: worker.introduction.capabilities,
+        name: worker.ready_info.name.unwrap_or_default(),
+        version: worker.ready_info.version.unwrap_or_default(),
+        capabilities: worker.ready_info.capabilities,
         rss_bytes: worker.usage.map_or(0, |usage| usage.rss),
         cpu_percent: worker.usage.map_or(0.0, |usage| usage.cpu_percent),
         last_heard: duration(worker.last_heard),
@@ -150,7 +150,7 @@ pub(super) fn worker(worker: Snapshot) -> proto::Worker {
     }
 }
 
-pub(super) fn sample(sample: &Sample) -> proto::ResourceSample {
+pub(super) fn sample(sample: &UsageSample) -> proto::ResourceSample {
     proto::ResourceSample { at: Some(sample.at.into()), rss_bytes: sample.rss, cpu_percent: sample.cpu_percent }
 }
 

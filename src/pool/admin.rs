@@ -95,7 +95,7 @@ impl Pool {
     pub fn restart_worker(&self, id: WorkerId) -> Result<(), AdminError> {
         let worker = self.inner.live_worker(id)?;
         info!(worker = id.0, kind = %worker.kind.name, "asked to restart a worker");
-        worker.is_due(DeathCause::Restarted);
+        worker.schedule_replacement(DeathCause::Restarted);
         self.inner.nudge.notify_one();
         Ok(())
     }

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn sessions_do_not_push_out_keys() {
         let whereabouts = Whereabouts::default();
-        let worker = PoolWorker::on_paper(1);
+        let worker = PoolWorker::for_test(1);
         assert!(whereabouts.remember(&key_lane("a"), &worker).is_none());
         for session in 0..=REMEMBERED.get() {
             whereabouts.remember(&session_lane(&session.to_string()), &worker);

@@ -6,7 +6,7 @@ use crate::{
     config::{Balance, KindConfig},
     metrics::Metrics,
     model::WorkerId,
-    worker::{Birth, PoolWorker},
+    worker::{WorkerSpec, PoolWorker},
 };
 
 use super::{EventBus, worker_data::WorkerData};
@@ -27,7 +27,7 @@ impl Stable {
         let kind = Arc::new(kind);
         let metrics = Metrics::new().kind(&kind.name);
         for id in 1..=workers {
-            let worker = Arc::new(PoolWorker::new(Birth {
+            let worker = Arc::new(PoolWorker::new(WorkerSpec {
                 id: WorkerId(id),
                 slot: 0,
                 kind: kind.clone(),
@@ -35,7 +35,7 @@ impl Stable {
                 metrics: metrics.clone(),
                 observer: Arc::new(EventBus::default()),
             }));
-            worker.pretend_to_be_ready();
+            worker.mark_ready_for_bench();
             data.add(worker.clone());
             data.enqueue_ready(&worker, balance);
         }

@@ -54,7 +54,7 @@ impl Inner {
             return true;
         }
         let takes_lane = is_strict(&config);
-        let notify = Some(worker.bell());
+        let notify = Some(worker.notify());
         let claimed =
             self.broker.claim(Claimant { kind: &kind.name, worker: worker.id, scope, takes_lane, notify }).await;
         let Some(claim) = claimed.unwrap_or_else(|error| {
@@ -70,13 +70,13 @@ impl Inner {
             return false;
         };
         self.remember_lane(kind, &config, &claim, &worker);
-        let started = worker.start_task(claim, reservation.now);
+        let started = worker.start_query(claim, reservation.now);
         // Either way the worker is not free: it has its query, or it is on its way out.
         reservation.used();
         if let Err(claim) = started {
             // The worker was stopped or died in between. The query goes back; nobody has seen it.
             claim.lease.release().await;
-        } else if worker.has_had_its_queries() {
+        } else if worker.has_reached_max_queries() {
             // The replacement is to be there when this query ends.
             self.nudge.notify_one();
         }
@@ -128,9 +128,9 @@ impl Inner {
     /// A worker that fails query after query while its siblings succeed swallows work: it is replaced.
     fn judge(&self, worker: &Arc<PoolWorker>, conclusion: &Conclusion) {
         match conclusion {
-            Conclusion::Complete { .. } => worker.succeeded(),
+            Conclusion::Complete { .. } => worker.record_success(),
             Conclusion::Reported(_) => {
-                let (failures, since) = worker.failed();
+                let (failures, since) = worker.record_failure();
                 let kind = &worker.kind;
                 let limit = kind.max_failures.map_or(u32::MAX, std::num::NonZeroU32::get);
                 if failures >= limit && self.a_sibling_succeeded(worker, since) {
@@ -149,7 +149,7 @@ impl Inner {
 
     fn a_sibling_succeeded(&self, worker: &PoolWorker, since: std::time::Instant) -> bool {
         let siblings = self.data.all_of_kind(worker.slot);
-        siblings.iter().any(|sibling| sibling.id != worker.id && sibling.succeeded_since(since))
+        siblings.iter().any(|sibling| sibling.id != worker.id && sibling.has_succeeded_since(since))
     }
 }
 
@@ -226,7 +226,7 @@ impl Inner {
         kind.learn(|| {
             let workers = self.data.all_of_kind(kind.slot);
             let up = workers.iter().filter(|worker| worker.state().is_healthy());
-            up.map(|worker| worker.snapshot().introduction.capabilities).collect()
+            up.map(|worker| worker.snapshot().ready_info.capabilities).collect()
         });
     }
 

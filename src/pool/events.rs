@@ -143,14 +143,14 @@ impl EventBus {
 
 impl WorkerObserver for EventBus {
     fn on_state_change(&self, change: WorkerStateChange<'_>) {
-        let WorkerStateChange { worker, from, to, reason, query } = change;
-        self.emit(Some(&worker.kind.name), || PoolEventBody::Worker {
-            worker: worker.id,
+        let WorkerStateChange { worker, kind, key, from, to, reason, query } = change;
+        self.emit(Some(kind), || PoolEventBody::Worker {
+            worker,
             from,
             to,
             reason,
             query: query.cloned(),
-            key: worker.key().cloned(),
+            key: key.cloned(),
         });
     }
 }

@@ -63,7 +63,7 @@ impl Inner {
                 .oldest_waiting(&kind.name)
                 .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
         };
-        for worker in workers.iter().map(|worker| worker.glance(now)) {
+        for worker in workers.iter().map(|worker| worker.stats(now)) {
             reading.workers[worker.state.index()] += 1;
             reading.memory += worker.rss.unwrap_or(0);
             reading.reserved += worker.reserved;

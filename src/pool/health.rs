@@ -115,7 +115,7 @@ impl Inner {
     /// Why a query of this kind could not start, if it could not.
     pub(super) fn kind_reason(&self, kind: &Kind, workers: &[Arc<PoolWorker>]) -> Option<String> {
         let now = Instant::now();
-        if workers.iter().map(|worker| worker.glance(now)).any(|worker| worker.state.is_healthy() && !worker.drained) {
+        if workers.iter().map(|worker| worker.stats(now)).any(|worker| worker.state.is_healthy() && !worker.drained) {
             return None;
         }
         let trouble = kind.trouble.lock();

@@ -47,7 +47,7 @@ use crate::{
     metrics::{Metrics, Refusal},
     model::{DeathCertificate, WorkerId},
     state::{Occupancy, PoolLifecycle, StateMachine, Transition, WorkerState},
-    worker::{PoolWorker, Sample, Snapshot, SocketDir, Spawner},
+    worker::{PoolWorker, UsageSample, WorkerSnapshot, SocketDir, Spawner},
 };
 
 pub use admin::{AdminError, ScaleTo, Scaled};
@@ -106,9 +106,9 @@ struct Inner {
 /// A worker to look at, live or lately ended.
 #[derive(Debug, Clone)]
 pub struct Portrait {
-    pub worker: Snapshot,
+    pub worker: WorkerSnapshot,
     pub history: Vec<Transition<WorkerState>>,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<UsageSample>,
     /// How it ended, if it has.
     pub certificate: Option<Arc<DeathCertificate>>,
 }
@@ -156,7 +156,7 @@ impl Pool {
 
     /// Live workers in order of id, those of one kind if it is named.
     #[must_use]
-    pub fn workers(&self, kind: Option<&str>) -> Vec<Snapshot> {
+    pub fn workers(&self, kind: Option<&str>) -> Vec<WorkerSnapshot> {
         let mut workers = self.inner.data.snapshot();
         workers.retain(|worker| kind.is_none_or(|kind| *worker.kind.name == *kind));
         workers.iter().map(|worker| worker.snapshot()).collect()

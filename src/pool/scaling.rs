@@ -225,7 +225,7 @@ impl Inner {
 
 /// What the worker itself knows.
 fn worker_view(worker: &PoolWorker, now: Instant) -> WorkerView {
-    let glance = worker.glance(now);
+    let glance = worker.stats(now);
     WorkerView {
         id: worker.id,
         state: glance.state,

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use crate::{
     model::{DeathCause, DeathCertificate, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
-    worker::{self, Birth, Host, PoolWorker, SocketDir, Spawner, Surroundings},
+    worker::{self, WorkerSpec, Host, PoolWorker, SocketDir, Spawner, SpawnContext},
 };
 
 use super::{
@@ -221,7 +221,7 @@ impl Supervisor {
         if lane.as_ref().is_some_and(|lane| !self.inner.broker.hold_lane(&kind.name, lane, id)) {
             return None;
         }
-        let worker = Arc::new(PoolWorker::new(Birth {
+        let worker = Arc::new(PoolWorker::new(WorkerSpec {
             id,
             slot: kind.slot,
             kind: settings.config.clone(),
@@ -229,7 +229,7 @@ impl Supervisor {
             metrics: kind.metrics.clone(),
             observer: kind.events.clone(),
         }));
-        let surroundings = Surroundings {
+        let context = SpawnContext {
             spawner: self.spawner.clone(),
             sockets: self.sockets.clone(),
             environment: settings.environment.clone(),
@@ -239,7 +239,7 @@ impl Supervisor {
         }
         self.inner.data.add(worker.clone());
         let host: Arc<dyn Host> = self.inner.clone();
-        let task = self.drivers.spawn(worker::run(worker, host, surroundings));
+        let task = self.drivers.spawn(worker::run(worker, host, context));
         self.ids.insert(task.id(), Charge { worker: id, _memory: memory });
         Some(id)
     }

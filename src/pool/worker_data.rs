@@ -175,7 +175,7 @@ mod tests {
             let kind = Self { data: Arc::default(), balance };
             kind.data.add_kind();
             for id in 1..=3 {
-                let worker = PoolWorker::on_paper(id);
+                let worker = PoolWorker::for_test(id);
                 kind.data.add(worker.clone());
                 kind.data.enqueue_ready(&worker, balance);
             }
@@ -193,7 +193,7 @@ mod tests {
         /// The worker's query is over.
         fn end(&self, id: u64) {
             let worker = self.data.get(WorkerId(id)).expect("it is there");
-            worker.has_run_a_query();
+            worker.serve_for_test();
             self.data.enqueue_ready(&worker, self.balance);
         }
 

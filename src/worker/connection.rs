@@ -1,4 +1,4 @@
-//! The bytes between the pool and one worker.
+//! The reading half of the connection to a worker.
 
 use std::io;
 
@@ -7,6 +7,9 @@ use tokio::{io::AsyncReadExt, net::unix::OwnedReadHalf};
 
 use crate::protocol::{LineBuffer, ProtocolError, READ_CHUNK};
 
+/// Reads, of up to 64 KiB each, before other tasks get their turn.
+const READS_PER_TURN: u32 = 4;
+
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: OwnedReadHalf,
@@ -14,12 +17,8 @@ pub(super) struct Connection {
     reads: u32,
 }
 
-/// How many reads, of up to 64 KiB each, a worker gets before others have their turn.
-const READS_AT_A_TIME: u32 = 4;
-
-/// What came of waiting for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fill {
+pub(super) enum ReadOutcome {
     Data,
     /// The worker closed its end.
     End,
@@ -30,21 +29,20 @@ impl Connection {
         Self { stream, lines: LineBuffer::new(max_line_bytes), reads: 0 }
     }
 
-    /// Waits for bytes. May be dropped at any time without losing any.
-    pub(super) async fn fill(&mut self) -> Fill {
-        // A worker that never stops writing must leave room for others: this read is never "not ready".
-        self.pause().await;
-        // Not `try_read`: this one knows after a short read that there is no more, and does not ask the kernel again.
+    /// Waits for bytes. Cancel safe.
+    pub(super) async fn read(&mut self) -> ReadOutcome {
+        // For a worker that never stops writing this read is always ready: others must get their turn.
+        self.yield_turn().await;
+        // Unlike `try_read`, this remembers after a short read that there is no more, and saves a system call.
         match self.stream.read_buf(&mut self.lines.spare()).await {
-            Ok(1..) => Fill::Data,
-            // A reset is an end too: what it means depends on what the process does next.
-            Ok(0) | Err(_) => Fill::End,
+            Ok(1..) => ReadOutcome::Data,
+            // A reset counts as an end; the exit of the process tells more.
+            Ok(0) | Err(_) => ReadOutcome::End,
         }
     }
 
-    /// Reads what is there, without waiting and without asking the runtime, which may not have noticed it yet. False if
-    /// there is nothing more.
-    pub(super) fn read_now(&mut self) -> bool {
+    /// Reads without waiting, and without the runtime, which may not have noticed the bytes yet. False if there are none.
+    pub(super) fn try_read(&mut self) -> bool {
         let mut chunk = vec![0; READ_CHUNK];
         loop {
             match rustix::io::read(self.stream.as_ref(), &mut chunk) {
@@ -59,11 +57,11 @@ impl Connection {
         }
     }
 
-    /// Reads on without looking, until the worker closes its end.
+    /// Reads and discards until the worker closes its end.
     pub(super) async fn discard(&mut self) {
         let mut sink = vec![0; 4 * 1024];
         while self.stream.readable().await.is_ok() {
-            self.pause().await;
+            self.yield_turn().await;
             match self.stream.try_read(&mut sink) {
                 Ok(1..) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -73,29 +71,29 @@ impl Connection {
     }
 
     /// Lets other tasks run every few reads.
-    async fn pause(&mut self) {
+    async fn yield_turn(&mut self) {
         self.reads += 1;
-        if self.reads.is_multiple_of(READS_AT_A_TIME) {
+        if self.reads.is_multiple_of(READS_PER_TURN) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// The next whole line that has arrived.
+    /// The next complete line.
     pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, ProtocolError> {
         self.lines.next_line()
     }
 
-    /// How many bytes wait to be taken, whole lines and the beginning of one.
-    pub(super) fn waiting(&self) -> usize {
+    /// Number of bytes that were read and not yet taken as lines.
+    pub(super) fn unread(&self) -> usize {
         self.lines.waiting()
     }
 
-    /// Gives back the room that a flood of bytes took. To be called now and then.
+    /// Frees the buffer that a flood of bytes took. To be called now and then.
     pub(super) fn shrink(&mut self) {
         self.lines.shrink();
     }
 
-    /// Whether the worker ended in the middle of a line.
+    /// Fails if the worker ended in the middle of a line.
     pub(super) fn finish(&self) -> Result<(), ProtocolError> {
         self.lines.finish()
     }

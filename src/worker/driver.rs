@@ -1,33 +1,38 @@
-//! The task that lives one worker's life: start, service, end.
+//! The task that runs one worker from its start to its death certificate.
 
-use std::{sync::Arc, time::Instant, time::SystemTime};
+use std::{
+    mem,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use tracing::{Instrument, Span, info, warn};
 
 use crate::{
-    model::{DeathCause, DeathCertificate, Exit, StopStage},
+    model::{DeathCause, DeathCertificate, Exit},
     state::WorkerState,
 };
 
 use super::{
-    Conclusion, Host, PoolWorker, SocketDir, Spawner,
+    conclusion::Conclusion,
     connection::Connection,
-    end::End,
-    output::Drains,
-    process::Process,
-    running::{LettingGo, Running, Why, try_of},
+    end_reason::EndReason,
+    host::Host,
+    output::OutputReader,
+    pool_worker::PoolWorker,
+    process::{Process, Spawner},
+    running::RunningQuery,
     sandbox::LaunchFailure,
-    socket::PrivateDir,
+    socket::{PrivateDir, SocketDir},
     usage,
-    vitals::Expectations,
 };
 
-/// What a worker is started with beside its kind.
+/// Everything beside its kind that a worker is started with.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct SpawnContext {
     pub spawner: Spawner,
     pub sockets: Arc<SocketDir>,
-    /// All of the worker's environment but the variables that tell it who it is.
+    /// The worker's environment without the variables that identify it.
     pub environment: Arc<[(String, String)]>,
 }
 
@@ -35,21 +40,21 @@ pub struct Surroundings {
 pub(super) struct Driver {
     pub worker: Arc<PoolWorker>,
     pub host: Arc<dyn Host>,
-    pub surroundings: Surroundings,
+    pub context: SpawnContext,
     pub process: Option<Process>,
     pub connection: Option<Connection>,
-    pub drains: Drains,
-    pub running: Option<Running>,
-    /// Its working directory, if that is its own.
-    pub private: Option<PrivateDir>,
-    /// To be compared with at the end.
+    pub output: OutputReader,
+    pub running: Option<RunningQuery>,
+    /// The worker's own directory, if its kind gives it one.
+    pub private_dir: Option<PrivateDir>,
+    /// The kernel's count of out-of-memory kills at the start of the worker.
     pub oom_kills_before: Option<u64>,
 }
 
-/// Lives a worker's whole life and returns its death certificate.
-pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Arc<DeathCertificate> {
+/// Runs a worker for its whole life and returns its death certificate.
+pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, context: SpawnContext) -> Arc<DeathCertificate> {
     let started = Instant::now();
-    let mut driver = Driver::new(worker, host, surroundings);
+    let mut driver = Driver::new(worker, host, context);
     let end = match driver.start().await {
         Ok(()) => driver.serve().await,
         Err(end) => end,
@@ -58,94 +63,97 @@ pub async fn run(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Sur
 }
 
 impl Driver {
-    pub(super) fn new(worker: Arc<PoolWorker>, host: Arc<dyn Host>, surroundings: Surroundings) -> Self {
+    pub(super) fn new(worker: Arc<PoolWorker>, host: Arc<dyn Host>, context: SpawnContext) -> Self {
         Self {
             worker,
             host,
-            surroundings,
+            context,
             process: None,
             connection: None,
-            drains: Drains::default(),
+            output: OutputReader::default(),
             running: None,
-            private: None,
+            private_dir: None,
             oom_kills_before: None,
         }
     }
 
-    /// The one way out, for every way a worker can end.
-    pub(super) async fn finish(mut self, end: End, started: Instant) -> Arc<DeathCertificate> {
+    /// The one way out, for every way in which a worker can end.
+    ///
+    /// The order matters: the worker takes no more queries, its process is stopped and reaped, the certificate is written,
+    /// the running query is concluded with it, and only then the worker is `Dead` and may be removed.
+    pub(super) async fn finish(mut self, end: EndReason, started: Instant) -> Arc<DeathCertificate> {
         self.leave_service(end.cause);
         self.measure();
-        let (exit, stage) = self.stop_process(end.farewell).await;
+        let (exit, stage) = self.stop_process(end.stop_method).await;
         self.connection = None;
-        let stderr = std::mem::take(&mut self.drains).finish().await;
+        let stderr = mem::take(&mut self.output).finish().await;
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         self.span().in_scope(|| log_end(&certificate));
-        if let Some(running) = self.running.take() {
-            // A last word that waited for slow readers was said before the end, and counts.
-            let conclusion = match running.verdict {
-                Some(verdict) => Running::conclusion(running.letting_go, verdict),
-                None => conclude_by_end(running.letting_go.as_ref(), &certificate, stage),
+        if let Some(mut running) = self.running.take() {
+            // A final frame that waited for slow readers was sent before the end, and counts.
+            let conclusion = match running.conclusion() {
+                Some(conclusion) => conclusion,
+                None => running.conclusion_by_death(&certificate, stage),
             };
-            let worker = self.worker.clone();
-            let span = running.attempt.end(conclusion.trouble().as_deref(), try_of(&running.lease, worker.id));
-            let concluded = self.host.conclude(&worker, running.lease, running.backlog, conclusion);
-            concluded.instrument(span).await;
+            self.conclude(running, conclusion).await;
         }
-        if let Some(private) = self.private.take() {
-            private.remove().await;
+        if let Some(private_dir) = self.private_dir.take() {
+            private_dir.remove().await;
         }
-        self.worker.forget_task();
+        self.worker.lock.lock().query = None;
         let _ = self.worker.step_to(WorkerState::Dead, "reaped", None);
         certificate
     }
 
-    /// That of the attempt it is busy with, if any.
+    /// Hands a query that the worker is done with to the host.
+    pub(super) async fn conclude(&self, running: RunningQuery, conclusion: Conclusion) {
+        let (lease, outputs, span) = running.finish(&conclusion);
+        self.host.conclude(&self.worker, lease, outputs, conclusion).instrument(span).await;
+    }
+
+    /// The span of the running attempt, if any.
     pub(super) fn span(&self) -> Span {
-        let span = |running: &Running| running.attempt.span(try_of(&running.lease, self.worker.id));
-        self.running.as_ref().map_or_else(Span::none, span)
+        self.running.as_ref().map_or_else(Span::none, RunningQuery::span)
     }
 
     pub(super) fn measure(&self) {
-        if let Some(reading) = self.process.as_ref().and_then(Process::usage) {
-            self.worker.measured(reading);
+        if let Some(reading) = self.process.as_ref().and_then(Process::read_usage) {
+            self.worker.record_usage(reading);
         }
     }
 
-    pub(super) fn expectations(&self) -> Expectations {
-        let kind = &self.worker.kind;
-        Expectations {
-            heartbeats: self.worker.sends_heartbeats(),
-            warning: kind.heartbeat_warning,
-            timeout: kind.heartbeat_timeout,
-            ping_interval: kind.ping_interval,
-        }
-    }
-
-    /// From here on the worker takes no query; one that was just handed over is taken along.
+    /// From here on the worker takes no query. One that was started in the meantime is taken along.
     fn leave_service(&mut self, cause: DeathCause) {
         let state = if cause.is_failure() { WorkerState::Failed } else { WorkerState::Evicting };
-        let _ = self.worker.step_to(state, cause.name(), self.worker.query().as_ref());
-        self.pick_up();
+        let query = self.worker.lock.lock().query.clone();
+        let _ = self.worker.step_to(state, cause.name(), query.as_ref());
+        self.take_started();
     }
 
-    /// A SIGKILL that we did not send, while the kernel killed someone for lack of memory, was likely the kernel's.
-    fn judge(&self, cause: DeathCause, exit: Exit) -> DeathCause {
-        let killed = cause == DeathCause::Crash && exit == Exit::Signal(libc::SIGKILL);
+    /// Takes over a query that was started since the last look.
+    pub(super) fn take_started(&mut self) {
+        if let (_, Some(started)) = self.worker.take_started() {
+            self.running = Some(started);
+        }
+    }
+
+    /// A SIGKILL that we did not send, while the kernel killed processes for lack of memory, was likely the kernel's.
+    fn refine_cause(&self, cause: DeathCause, exit: Exit) -> DeathCause {
+        let was_killed = cause == DeathCause::Crash && exit == Exit::Signal(libc::SIGKILL);
         let kills_since = usage::oom_kills().zip(self.oom_kills_before).map(|(now, before)| now.saturating_sub(before));
-        if killed && kills_since.is_some_and(|kills| kills > 0) { DeathCause::OomKernel } else { cause }
+        if was_killed && kills_since.is_some_and(|kills| kills > 0) { DeathCause::OomKernel } else { cause }
     }
 
-    fn certify(&self, end: End, exit: Exit, stderr: &str, started: Instant) -> DeathCertificate {
+    fn certify(&self, end: EndReason, exit: Exit, stderr: &str, started: Instant) -> DeathCertificate {
         let snapshot = self.worker.snapshot();
         let program = self.worker.kind.command.first().map_or("", String::as_str);
         DeathCertificate {
             worker: self.worker.id,
             kind: self.worker.kind.name.clone(),
             pid: snapshot.pid,
-            cause: self.judge(end.cause, exit),
+            cause: self.refine_cause(end.cause, exit),
             exit,
-            detail: end.story.tell(exit, stderr, program),
+            detail: end.detail.text(exit, stderr, program),
             query: snapshot.query,
             uptime: started.elapsed(),
             queries_processed: snapshot.queries_processed,
@@ -153,23 +161,6 @@ impl Driver {
             stderr_tail: LaunchFailure::strip(stderr),
             at: SystemTime::now(),
         }
-    }
-}
-
-/// What a worker's end means for the query it was running.
-fn conclude_by_end(
-    letting_go: Option<&LettingGo>,
-    certificate: &Arc<DeathCertificate>,
-    stage: StopStage,
-) -> Conclusion {
-    match letting_go.map(|letting_go| &letting_go.why) {
-        Some(Why::Cancel(reason)) => Conclusion::Cancelled { reason: reason.clone(), stage },
-        Some(Why::Timeout(limit)) => {
-            Conclusion::TimedOut { limit: *limit, stage, certificate: Some(certificate.clone()) }
-        }
-        Some(Why::Overflow) => Conclusion::Overflowed,
-        Some(Why::Lost) => Conclusion::LeaseLost,
-        Some(Why::Stop) | None => Conclusion::Died(certificate.clone()),
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use super::{
-    Birth, Conclusion, Host, Introduction, PoolWorker, SocketDir, Spawner, StopMode, Surroundings, driver::Driver,
-    end::End, outbox::Outbox, running::Verdict,
+    WorkerSpec, Conclusion, Host, ReadyInfo, PoolWorker, SocketDir, Spawner, StopMode, SpawnContext, driver::Driver,
+    end_reason::EndReason, outbox::Outbox, running::FinalFrame,
 };
 use crate::{
     broker::{Broker, Claim, ClaimScope, Claimant, Lease, MemoryLimits, NewQuery, Output},
@@ -37,7 +37,7 @@ pub(crate) struct Stage {
     pub config: Config,
     pub metrics: Arc<Metrics>,
     kind: Arc<KindMetrics>,
-    surroundings: Surroundings,
+    context: SpawnContext,
     /// Nobody reads from the other end, and need not.
     stream: Arc<OwnedWriteHalf>,
     _peer: UnixStream,
@@ -60,7 +60,7 @@ impl Stage {
         let source = Source::Text { name: "model".to_owned(), text, base_dir: PathBuf::new() };
         let metrics = Arc::new(Metrics::new());
         let sockets = tempfile::tempdir().unwrap();
-        let surroundings = Surroundings {
+        let context = SpawnContext {
             spawner: Spawner::new("/bin/true".into()).unwrap(),
             sockets: Arc::new(SocketDir::create(sockets.path()).unwrap()),
             environment: Arc::default(),
@@ -73,7 +73,7 @@ impl Stage {
             config: Config::load(source, [], &Overrides::default()).unwrap(),
             kind: metrics.kind("k"),
             metrics,
-            surroundings,
+            context,
             stream: stream.into_split().1.into(),
             _peer: peer,
             broken: broken.into_split().1.into(),
@@ -113,7 +113,7 @@ impl Stage {
     }
 
     fn connected(&self, id: u64, stream: &Arc<OwnedWriteHalf>) -> Arc<PoolWorker> {
-        let worker = PoolWorker::new(Birth {
+        let worker = PoolWorker::new(WorkerSpec {
             id: WorkerId(id),
             slot: 0,
             kind: Arc::new(self.config.kinds[0].clone()),
@@ -121,14 +121,14 @@ impl Stage {
             metrics: self.kind.clone(),
             observer: Arc::new(()),
         });
-        worker.connected(Outbox::new(stream.clone()));
+        worker.set_outbox(Outbox::new(stream.clone()));
         worker.step(WorkerState::Spawning, WorkerState::Loading, "connected").unwrap();
-        assert!(worker.introduced(Introduction::default()));
+        assert!(worker.mark_ready(ReadyInfo::default()));
         Arc::new(worker)
     }
 
     pub(crate) fn life(&self, worker: &Arc<PoolWorker>, host: Arc<dyn Host>) -> Life {
-        Life(Stand::InService(Box::new(Driver::new(worker.clone(), host, self.surroundings.clone()))))
+        Life(Stand::InService(Box::new(Driver::new(worker.clone(), host, self.context.clone()))))
     }
 }
 
@@ -161,15 +161,15 @@ impl Life {
     /// What the driver does between two waits: it heeds a stop, takes a query over, and here completes it at once.
     pub(crate) fn turn(self) -> Self {
         let Stand::InService(mut driver) = self.0 else { return self };
-        if let Some(end) = driver.heed_intent() {
+        if let Some(end) = driver.check_stop_request() {
             return Self::over(*driver, end);
         }
-        if driver.worker.is_deaf() {
+        if driver.worker.has_write_failed() {
             return Self(Stand::InService(driver)).crash();
         }
         if let Some(running) = &mut driver.running {
-            running.verdict = Some(Verdict::Complete(JsonText::parse("1".to_owned()).unwrap()));
-            block_on(driver.conclude());
+            running.final_frame = Some(FinalFrame::Complete(JsonText::parse("1".to_owned()).unwrap()));
+            block_on(driver.conclude_if_final());
         }
         Self(Stand::InService(driver))
     }
@@ -177,12 +177,12 @@ impl Life {
     /// The process has ended without a last word.
     pub(crate) fn crash(self) -> Self {
         let Stand::InService(driver) = self.0 else { return self };
-        let intent = driver.stop_taking_queries();
-        let end = driver.end_by_exit(intent, None);
+        let request = driver.stop_taking_queries();
+        let end = driver.end_by_exit(request, None);
         Self::over(*driver, end)
     }
 
-    fn over(driver: Driver, end: End) -> Self {
+    fn over(driver: Driver, end: EndReason) -> Self {
         Self(Stand::Over(block_on(driver.finish(end, Instant::now()))))
     }
 
@@ -311,7 +311,7 @@ fn crash_against_graceful_stop_and_the_end_of_a_query() {
         let broker = stage.broker();
         let life = stage.life(&worker, host.clone());
         assert!(worker.reserve(Instant::now()));
-        worker.start_task(claim(&broker), Instant::now()).unwrap();
+        worker.start_query(claim(&broker), Instant::now()).unwrap();
         let living = {
             let stop = stop.clone();
             thread::spawn(move || match life.turn() {
@@ -340,7 +340,7 @@ fn crash_against_graceful_stop_and_a_query_on_its_way() {
         let starting = {
             let worker = worker.clone();
             thread::spawn(move || {
-                worker.start_task(claim, Instant::now()).map_err(|claim| block_on(claim.lease.release())).is_ok()
+                worker.start_query(claim, Instant::now()).map_err(|claim| block_on(claim.lease.release())).is_ok()
             })
         };
         let crashing = {

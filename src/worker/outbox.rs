@@ -1,5 +1,5 @@
-//! The way to a worker: whoever has a frame writes it straight into the socket; only what does not fit waits for the
-//! driver to send it.
+//! The writing half of the connection to a worker: frames are written straight to the socket, and only what does not fit
+//! waits for the driver.
 
 use std::{io, sync::Arc};
 
@@ -19,8 +19,8 @@ impl Outbox {
         Self { stream, unsent: Mutex::default() }
     }
 
-    /// Sends whole frames, in the order of the calls. An error means that nobody is there to read them: not a byte
-    /// has been taken. The driver is to be told, for what may be left to send.
+    /// Sends whole frames, in the order of the calls. On an error the connection is closed and not a byte was taken. The
+    /// caller wakes the driver if something is left to send.
     pub(super) fn send(&self, frames: &[u8]) -> io::Result<()> {
         let mut unsent = self.unsent.lock();
         let written = match unsent.is_empty().then(|| self.stream.try_write(frames)) {
@@ -34,13 +34,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether something did not fit and waits.
+    /// True while something that did not fit waits.
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.lock().is_empty()
     }
 
-    /// Sends what did not fit; may be dropped at any time. A broken connection is for its reader to find, so that this does
-    /// not end then.
+    /// Sends what did not fit. Cancel safe. Never resolves on a broken connection, which its reader finds.
     pub(super) async fn flush(&self) {
         while self.has_unsent() {
             if self.stream.writable().await.is_err() || self.flush_some().is_err() {

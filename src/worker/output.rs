@@ -1,4 +1,4 @@
-//! Reads a worker's stdout and stderr at all times: lines go to the log, the end of stderr to the certificate.
+//! Reads a worker's stdout and stderr: lines go to the log, the end of stderr to the death certificate.
 
 use std::{
     collections::VecDeque,
@@ -13,35 +13,31 @@ use parking_lot::Mutex;
 use tokio::{net::unix::pipe, task::JoinHandle, time::timeout};
 use tracing::{info, warn};
 
-use super::{PoolWorker, process::Pipes};
+use crate::model::WorkerId;
 
-/// How much of stderr a certificate quotes.
-const TAIL_BYTES: usize = 8 * 1024;
+use super::process::Pipes;
+
+/// Part of stderr that is kept for the certificate.
+const TAIL_MAX_BYTES: usize = 8 * 1024;
 /// A longer line is logged in pieces.
-const LINE_BYTES: usize = 4 * 1024;
-/// Lines a worker may log: this many at once, and this many each second after that.
-const BURST: f64 = 200.0;
-const PER_SECOND: f64 = 50.0;
-/// A process that left the worker's group may hold a pipe open; its words are not waited for.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Channel {
-    Stdout,
-    Stderr,
-}
+const LOG_LINE_MAX_BYTES: usize = 4 * 1024;
+/// Lines that a worker may log at once, and each second after that.
+const LOG_BURST_LINES: f64 = 200.0;
+const LOG_LINES_PER_SECOND: f64 = 50.0;
+/// Time for the pipes to end after the worker. A process that left the worker's group may hold them open for ever.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The reader of one worker's pipes.
 #[derive(Debug, Default)]
-pub(super) struct Drains {
+pub(super) struct OutputReader {
     tail: Arc<Mutex<VecDeque<u8>>>,
     task: Option<JoinHandle<()>>,
 }
 
-impl Drains {
-    /// One task for both: most workers write to neither.
-    pub(super) fn begin(&mut self, worker: &PoolWorker, pipes: Pipes) {
-        let [stdout, stderr] = [Channel::Stdout, Channel::Stderr].map(|channel| Forward::new(worker, channel));
+impl OutputReader {
+    /// Reads both pipes in one task: most workers write to neither.
+    pub(super) fn start(&mut self, worker: WorkerId, kind: &Arc<str>, pipes: Pipes) {
+        let [stdout, stderr] = ["stdout", "stderr"].map(|stream| LineLogger::new(worker, kind, stream));
         let tail = self.tail.clone();
         self.task = Some(tokio::spawn(async move {
             let stdout = async {
@@ -53,22 +49,21 @@ impl Drains {
         }));
     }
 
-    /// What stderr ended with so far.
-    pub(super) fn tail(&self) -> String {
+    fn tail(&self) -> String {
         let bytes: Vec<u8> = self.tail.lock().iter().copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits for the pipes to end, but not for ever, and returns the end of stderr.
+    /// Waits for the pipes to end, but not long, and returns the end of stderr.
     pub(super) async fn finish(mut self) -> String {
         if let Some(task) = &mut self.task {
-            let _ = timeout(LAST_WORDS, task).await;
+            let _ = timeout(DRAIN_TIMEOUT, task).await;
         }
         self.tail()
     }
 }
 
-impl Drop for Drains {
+impl Drop for OutputReader {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
@@ -76,25 +71,25 @@ impl Drop for Drains {
     }
 }
 
-async fn read_all(pipe: pipe::Receiver, mut forward: Forward, tail: Option<Arc<Mutex<VecDeque<u8>>>>) {
-    // Polled and not awaited: that counts, so that a worker which never stops writing leaves room for others.
+async fn read_all(pipe: pipe::Receiver, mut logger: LineLogger, tail: Option<Arc<Mutex<VecDeque<u8>>>>) {
+    // Polling uses up the task's budget, so that a worker which never stops writing leaves room for others.
     while poll_fn(|context| pipe.poll_read_ready(context)).await.is_ok() {
-        if read_some(&pipe, &mut forward, tail.as_deref()).is_break() {
+        if read_some(&pipe, &mut logger, tail.as_deref()).is_break() {
             break;
         }
     }
-    forward.end();
+    logger.finish();
 }
 
-/// Reads what is there. Its buffer lives no longer than this: most workers write next to nothing.
-fn read_some(pipe: &pipe::Receiver, forward: &mut Forward, tail: Option<&Mutex<VecDeque<u8>>>) -> ControlFlow<()> {
-    let mut chunk = [0; LINE_BYTES];
+/// Reads once. The buffer is on the stack, not kept: most workers write next to nothing.
+fn read_some(pipe: &pipe::Receiver, logger: &mut LineLogger, tail: Option<&Mutex<VecDeque<u8>>>) -> ControlFlow<()> {
+    let mut chunk = [0; LOG_LINE_MAX_BYTES];
     match pipe.try_read(&mut chunk) {
         Ok(n @ 1..) => {
             if let Some(tail) = tail {
                 keep_tail(&mut tail.lock(), &chunk[..n]);
             }
-            forward.take(&chunk[..n]);
+            logger.add(&chunk[..n]);
             ControlFlow::Continue(())
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => ControlFlow::Continue(()),
@@ -104,63 +99,58 @@ fn read_some(pipe: &pipe::Receiver, forward: &mut Forward, tail: Option<&Mutex<V
 
 fn keep_tail(tail: &mut VecDeque<u8>, bytes: &[u8]) {
     tail.extend(bytes);
-    let excess = tail.len().saturating_sub(TAIL_BYTES);
+    let excess = tail.len().saturating_sub(TAIL_MAX_BYTES);
     tail.drain(..excess);
 }
 
-/// Cuts a stream into lines and logs as many of them as the allowance lets through.
-struct Forward {
-    worker: u64,
+/// Splits a stream into lines, and logs as many of them as the budget allows.
+struct LineLogger {
+    worker: WorkerId,
     kind: Arc<str>,
-    channel: Channel,
+    stream: &'static str,
     line: Vec<u8>,
-    allowance: Allowance,
+    budget: LogBudget,
     dropped: u64,
 }
 
-impl Forward {
-    fn new(worker: &PoolWorker, channel: Channel) -> Self {
-        let (worker, kind) = (worker.id.0, worker.kind.name.clone());
-        Self { worker, kind, channel, line: Vec::new(), allowance: Allowance::new(Instant::now()), dropped: 0 }
+impl LineLogger {
+    fn new(worker: WorkerId, kind: &Arc<str>, stream: &'static str) -> Self {
+        let budget = LogBudget::new(Instant::now());
+        Self { worker, kind: kind.clone(), stream, line: Vec::new(), budget, dropped: 0 }
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    fn add(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") || self.line.len() >= LINE_BYTES {
+            if piece.ends_with(b"\n") || self.line.len() >= LOG_LINE_MAX_BYTES {
                 self.log_line();
             }
         }
     }
 
-    fn end(&mut self) {
+    fn finish(&mut self) {
         self.log_line();
-        self.tell_dropped();
+        self.log_dropped();
     }
 
     fn log_line(&mut self) {
         let text = String::from_utf8_lossy(&self.line);
         let text = text.trim_end();
-        if text.is_empty() {
-            self.line.clear();
-            return;
-        }
-        if !self.allowance.take(Instant::now()) {
+        let is_logged = !text.is_empty() && self.budget.take(Instant::now());
+        if is_logged {
+            info!(worker = self.worker.0, kind = %self.kind, stream = self.stream, "{text}");
+        } else if !text.is_empty() {
             self.dropped += 1;
-            self.line.clear();
-            return;
-        }
-        match self.channel {
-            Channel::Stdout => info!(worker = self.worker, kind = %self.kind, stream = "stdout", "{text}"),
-            Channel::Stderr => info!(worker = self.worker, kind = %self.kind, stream = "stderr", "{text}"),
         }
         self.line.clear();
-        self.tell_dropped();
+        if is_logged {
+            self.log_dropped();
+        }
     }
 
-    fn tell_dropped(&mut self) {
+    fn log_dropped(&mut self) {
         if self.dropped > 0 {
-            warn!(worker = self.worker, kind = %self.kind, lines = self.dropped, "worker writes too much; lines not logged");
+            warn!(worker = self.worker.0, kind = %self.kind, lines = self.dropped, "worker writes too much; lines not logged");
             self.dropped = 0;
         }
     }
@@ -168,19 +158,19 @@ impl Forward {
 
 /// A token bucket.
 #[derive(Debug)]
-struct Allowance {
+struct LogBudget {
     left: f64,
     since: Instant,
 }
 
-impl Allowance {
+impl LogBudget {
     fn new(now: Instant) -> Self {
-        Self { left: BURST, since: now }
+        Self { left: LOG_BURST_LINES, since: now }
     }
 
     fn take(&mut self, now: Instant) -> bool {
-        let earned = now.duration_since(self.since).as_secs_f64() * PER_SECOND;
-        self.left = (self.left + earned).min(BURST);
+        let earned = now.duration_since(self.since).as_secs_f64() * LOG_LINES_PER_SECOND;
+        self.left = (self.left + earned).min(LOG_BURST_LINES);
         self.since = now;
         let granted = self.left >= 1.0;
         if granted {
@@ -195,21 +185,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_only_the_end_of_stderr() {
+    fn tail_keeps_only_the_end_of_stderr() {
         let mut tail = VecDeque::new();
-        keep_tail(&mut tail, &[b'a'; TAIL_BYTES]);
+        keep_tail(&mut tail, &[b'a'; TAIL_MAX_BYTES]);
         keep_tail(&mut tail, b"the end");
-        assert_eq!(tail.len(), TAIL_BYTES);
+        assert_eq!(tail.len(), TAIL_MAX_BYTES);
         assert!(tail.iter().copied().collect::<Vec<_>>().ends_with(b"athe end"));
     }
 
     #[test]
-    fn a_flood_is_cut_to_its_allowance() {
+    fn flood_of_lines_is_cut_to_its_budget() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(start);
-        let at_once = (0..1_000).filter(|_| allowance.take(start)).count();
+        let mut budget = LogBudget::new(start);
+        let at_once = (0..1_000).filter(|_| budget.take(start)).count();
         assert_eq!(at_once, 200);
         let later = start + Duration::from_secs(1);
-        assert_eq!((0..1_000).filter(|_| allowance.take(later)).count(), 50);
+        assert_eq!((0..1_000).filter(|_| budget.take(later)).count(), 50);
     }
 }

@@ -1,12 +1,12 @@
-//! The handle by which the pool knows a worker: its state, and everything mutable about it behind one lock.
+//! The pool's handle of a worker: its state, and everything mutable about it behind one lock.
 //!
-//! Two rules keep this free of deadlocks: nobody holds two worker locks at once, and nobody takes the registry lock
-//! while holding one.
+//! Two rules prevent deadlocks: no thread holds two worker locks at once, and none takes the registry lock while it holds
+//! one.
 
 use std::{
     borrow::Cow,
     sync::{Arc, OnceLock},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -17,19 +17,21 @@ use crate::{
     config::KindConfig,
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
-    state::{StateMachine, Transition, TransitionError, WorkerState},
+    state::{StateMachine, TransitionError, WorkerState},
     sync::Mutex,
 };
 
 use super::{
-    WorkerObserver, WorkerStateChange,
-    facts::Introduction,
+    observer::{WorkerObserver, WorkerStateChange},
     outbox::Outbox,
-    task::{Dispatch, Task},
-    usage::Usage,
-    wake::LOOKS_EVERY,
-    wear::Wear,
+    recycling::RecycleLimits,
+    running::{PreparedQuery, RunningQuery},
+    snapshot::ReadyInfo,
+    usage::UsageHistory,
 };
+
+/// Longest time between two looks of a driver at its timers.
+pub(super) const TIMER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct PoolWorker {
@@ -37,58 +39,58 @@ pub struct PoolWorker {
     pub kind: Arc<KindConfig>,
     pub metrics: Arc<KindMetrics>,
     observer: Arc<dyn WorkerObserver>,
-    machine: StateMachine<WorkerState>,
+    pub(super) machine: StateMachine<WorkerState>,
     pub created: Instant,
     pub(super) created_at: SystemTime,
-    /// Which of the pool's kinds it belongs to.
+    /// Index of its kind in the pool.
     pub slot: usize,
     pub(super) key: OnceLock<Arc<str>>,
-    pub(super) wear: Wear,
-    pub(super) lock: Mutex<Inner>,
+    pub(super) recycle_limits: RecycleLimits,
+    pub(super) lock: Mutex<LockedState>,
     outbox: OnceLock<Outbox>,
-    /// Wakes the driver: a stop was asked for, its query has new orders, or a query was started that needs it soon.
-    pub(super) attention: Arc<Notify>,
+    /// Wakes the driver: a stop was requested, its query's lease has a new status, or a query was started that needs it soon.
+    pub(super) driver_notify: Arc<Notify>,
 }
 
-/// What a worker begins with.
+/// Everything that a worker is created with.
 #[derive(Debug)]
-pub struct Birth {
+pub struct WorkerSpec {
     pub id: WorkerId,
     pub slot: usize,
     pub kind: Arc<KindConfig>,
-    /// The key it is for.
+    /// The key that it is started for.
     pub key: Option<Arc<str>>,
     pub metrics: Arc<KindMetrics>,
     pub observer: Arc<dyn WorkerObserver>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct LockedState {
     pub pid: Option<u32>,
-    pub introduction: Introduction,
-    pub current_task: Option<QueryId>,
-    /// Started, but not yet taken over by the driver.
-    handover: Option<Task>,
-    intent: Option<Intent>,
-    /// It does not read what it is sent.
-    deaf: bool,
-    /// It takes no queries because someone said so.
+    pub ready_info: ReadyInfo,
+    pub query: Option<QueryId>,
+    /// A query that was started and not yet taken over by the driver.
+    started: Option<RunningQuery>,
+    pub stop_request: Option<StopRequest>,
+    /// A query frame could not be written.
+    write_failed: bool,
+    /// An operator keeps queries from it.
     pub drained: bool,
-    /// It is to be replaced.
+    /// The reason to replace it.
     pub due: Option<DeathCause>,
     pub dispatched: u64,
     pub queries_processed: u64,
     pub last_activity: Instant,
     pub last_heard: Instant,
-    /// Queries in a row that it failed, and when the first of them was.
+    /// Number of failed queries in a row, and the time of the first.
     pub failures: Option<(u32, Instant)>,
     pub last_success: Option<Instant>,
-    pub usage: Usage,
+    pub usage: UsageHistory,
 }
 
-/// A stop that was asked for. The cause is the first one given; the mode can only become more urgent.
+/// A requested stop. The first cause stays; the mode can only become more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Intent {
+pub(super) struct StopRequest {
     pub cause: DeathCause,
     pub mode: StopMode,
 }
@@ -103,36 +105,36 @@ pub enum StopMode {
     Kill,
 }
 
-impl Inner {
-    /// Whether nothing was said against its taking queries.
-    fn is_open(&self) -> bool {
-        self.intent.is_none() && !self.drained
+impl LockedState {
+    /// True unless a stop was requested or the worker is drained.
+    fn is_admitting(&self) -> bool {
+        self.stop_request.is_none() && !self.drained
     }
 }
 
 impl PoolWorker {
     #[must_use]
-    pub fn new(birth: Birth) -> Self {
-        let Birth { id, slot, kind, key, metrics, observer } = birth;
+    pub fn new(spec: WorkerSpec) -> Self {
+        let WorkerSpec { id, slot, kind, key, metrics, observer } = spec;
         let now = Instant::now();
         let worker = Self {
             id,
             slot,
             key: key.map_or_else(OnceLock::new, OnceLock::from),
-            wear: Wear::new(&kind, fastrand::u32(..=100)),
+            recycle_limits: RecycleLimits::new(&kind, fastrand::u32(..=100)),
             kind,
             metrics,
             observer,
             machine: StateMachine::new(WorkerState::Spawning),
             created: now,
             created_at: SystemTime::now(),
-            lock: Mutex::new(Inner {
+            lock: Mutex::new(LockedState {
                 pid: None,
-                introduction: Introduction::default(),
-                current_task: None,
-                handover: None,
-                intent: None,
-                deaf: false,
+                ready_info: ReadyInfo::default(),
+                query: None,
+                started: None,
+                stop_request: None,
+                write_failed: false,
                 drained: false,
                 due: None,
                 dispatched: 0,
@@ -141,12 +143,12 @@ impl PoolWorker {
                 last_heard: now,
                 failures: None,
                 last_success: None,
-                usage: Usage::default(),
+                usage: UsageHistory::default(),
             }),
             outbox: OnceLock::new(),
-            attention: Arc::default(),
+            driver_notify: Arc::default(),
         };
-        worker.announce(None, WorkerState::Spawning, Cow::Borrowed("started"), None);
+        worker.emit(None, WorkerState::Spawning, Cow::Borrowed("started"), None);
         worker
     }
 
@@ -154,179 +156,168 @@ impl PoolWorker {
         self.machine.get()
     }
 
-    pub fn history(&self) -> Vec<Transition<WorkerState>> {
-        self.machine.history()
-    }
-
-    /// Marks the worker busy if it can take a query. The caller then starts a task or gives it back.
+    /// Marks the worker busy if it can take a query. The caller then starts a query or releases the worker.
     pub fn reserve(&self, now: Instant) -> bool {
-        let inner = self.lock.lock();
-        if !inner.is_open() || inner.current_task.is_some() {
+        let state = self.lock.lock();
+        if !state.is_admitting() || state.query.is_some() {
             return false;
         }
-        // A worker that idles becomes ready first, so that every query is taken from the same state.
+        // An idle worker becomes ready first, so that every query is taken from the same state.
         if self.state() == WorkerState::Idle {
             let _ = self.step_quietly(WorkerState::Idle, WorkerState::Ready, now, "wanted");
         }
         self.step_quietly(WorkerState::Ready, WorkerState::Processing, now, "reserved").is_ok()
     }
 
-    /// Gives the worker its reserved query: the frame is on its way when this returns. The claim comes back if the
-    /// worker was stopped or died since it was reserved.
-    pub fn start_task(&self, claim: Claim, now: Instant) -> Result<(), Claim> {
-        let mut inner = self.lock.lock();
+    /// Starts a query on the reserved worker: its frame is sent when this returns. The claim comes back if the worker was
+    /// stopped or died since it was reserved.
+    ///
+    /// All of it happens under the worker's lock. A stop is recorded under the same lock, so it comes either before, and
+    /// the claim is returned, or after, and the driver finds the query with it. The driver also takes the lock before it
+    /// reads, so it cannot see an answer to a query that it does not know.
+    pub fn start_query(&self, claim: Claim, now: Instant) -> Result<(), Claim> {
+        let mut state = self.lock.lock();
         let Some(outbox) = self.outbox.get() else { return Err(claim) };
-        if inner.intent.is_some() || self.state() != WorkerState::Processing {
+        if state.stop_request.is_some() || self.state() != WorkerState::Processing {
             return Err(claim);
         }
-        inner.last_activity = now;
-        inner.dispatched += 1;
-        let dispatch = Dispatch::new(self, &claim, inner.dispatched, now);
-        if outbox.send(&dispatch.line).is_err() {
-            // The worker is gone, or has closed its ears: no reason for the query to suffer.
-            dispatch.attempt.undelivered();
-            inner.deaf = true;
-            self.attention.notify_one();
+        state.last_activity = now;
+        state.dispatched += 1;
+        let prepared = PreparedQuery::new(self.id, self.kind.timeout, &claim, state.dispatched, now.into());
+        if outbox.send(&prepared.line).is_err() {
+            // The worker is gone or has closed its connection; that does not count as an attempt.
+            prepared.attempt.undelivered();
+            state.write_failed = true;
+            self.driver_notify.notify_one();
             return Err(claim);
         }
-        // The driver looks for the task after every wake, and takes this lock to do so: it cannot read an answer
-        // before it knows the question.
         let query = claim.lease.query().clone();
-        dispatch.attempt.details().in_scope(|| debug!("query dispatched"));
-        self.announce(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
-        inner.current_task = Some(query);
-        // The driver finds it when the worker answers, or the next time it looks at its clocks.
-        let wanted = outbox.has_unsent() || dispatch.ends_within(LOOKS_EVERY);
-        // A cancel since the claim has rung for a driver that knew of no query.
-        let wanted = wanted || claim.lease.status() != LeaseStatus::Active;
-        inner.handover = Some(dispatch.sent(claim.lease));
-        drop(inner);
-        if wanted {
-            self.attention.notify_one();
+        prepared.attempt.details().in_scope(|| debug!("query dispatched"));
+        self.emit(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
+        state.query = Some(query);
+        // Otherwise the driver finds the query when the worker answers, or when it next looks at its timers.
+        let wake_driver = outbox.has_unsent()
+            || prepared.times_out_within(TIMER_CHECK_INTERVAL)
+            // A cancel since the claim notified a driver that knew of no query.
+            || claim.lease.status() != LeaseStatus::Active;
+        state.started = Some(prepared.into_running(claim.lease));
+        drop(state);
+        if wake_driver {
+            self.driver_notify.notify_one();
         }
         Ok(())
     }
 
-    /// What calls the driver to its query.
-    pub fn bell(&self) -> &Arc<Notify> {
-        &self.attention
+    /// Wakes the driver when its query's lease has a new status.
+    pub fn notify(&self) -> &Arc<Notify> {
+        &self.driver_notify
     }
 
-    /// The worker is free again. True if it may take another query.
-    pub(super) fn finish_task(&self, now: Instant) -> bool {
-        let mut inner = self.lock.lock();
-        let query = inner.current_task.take();
-        inner.queries_processed += 1;
-        inner.last_activity = now;
+    /// Records the end of the query. True if the worker may take another.
+    pub(super) fn finish_query(&self, now: Instant) -> bool {
+        let mut state = self.lock.lock();
+        let query = state.query.take();
+        state.queries_processed += 1;
+        state.last_activity = now;
         if self.kind.max_queries.is_some_and(|max| max.get() == 1) {
-            // It is never used twice.
-            self.record_stop(&mut inner, DeathCause::RecycledQueries, StopMode::WhenDone);
+            // Never reused, not even until its replacement is ready.
+            self.record_stop(&mut state, DeathCause::RecycledQueries, StopMode::WhenDone);
             return false;
         }
-        let free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, now, "query over").is_ok();
-        if free {
-            self.announce(Some(WorkerState::Processing), WorkerState::Ready, "query over".into(), query.as_ref());
+        let is_free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, now, "query over").is_ok();
+        if is_free {
+            self.emit(Some(WorkerState::Processing), WorkerState::Ready, "query over".into(), query.as_ref());
         }
-        free
+        is_free
     }
 
-    /// Undoes a reservation that came to nothing. True if the worker may take another query.
+    /// Undoes a reservation. True if the worker may take another query.
     pub fn unreserve(&self) -> bool {
-        let inner = self.lock.lock();
-        inner.current_task.is_none()
+        let state = self.lock.lock();
+        state.query.is_none()
             && self.step_quietly(WorkerState::Processing, WorkerState::Ready, Instant::now(), "nothing to run").is_ok()
     }
 
-    /// Runs `enqueue` if the worker can take a query, with the worker lock held, so that no stop slips in between.
+    /// Runs `enqueue` if the worker can take a query, under the worker's lock, so that no stop comes in between.
     pub fn if_available(&self, enqueue: impl FnOnce()) {
-        let inner = self.lock.lock();
-        if inner.is_open() && inner.current_task.is_none() && self.state().can_take_query() {
+        let state = self.lock.lock();
+        if state.is_admitting() && state.query.is_none() && self.state().can_take_query() {
             enqueue();
         }
     }
 
-    /// Asks for the worker to be stopped. Recorded before anything is done about it, so that what follows is known
-    /// to be intended.
+    /// Requests a stop. It is recorded before anything is done about it, so that what follows is known to be intended.
     pub fn request_stop(&self, cause: DeathCause, mode: StopMode) {
         self.record_stop(&mut self.lock.lock(), cause, mode);
-        self.attention.notify_one();
+        self.driver_notify.notify_one();
     }
 
-    /// Asks for the worker to be stopped if it is in service and has no query. Says whether it was.
+    /// Requests a stop if the worker is in service and has no query; false if not.
     pub fn stop_if_free(&self, cause: DeathCause) -> bool {
         self.stop_if(cause, |_| true)
     }
 
-    /// The same, but never if it is drained: whoever did that wants it to stay.
+    /// The same, but never of a drained worker: an operator wants to keep it.
     pub fn stop_if_spare(&self, cause: DeathCause) -> bool {
-        self.stop_if(cause, |inner| !inner.drained)
+        self.stop_if(cause, |state| !state.drained)
     }
 
-    fn stop_if(&self, cause: DeathCause, may_go: impl FnOnce(&Inner) -> bool) -> bool {
-        let mut inner = self.lock.lock();
-        let free = inner.intent.is_none() && inner.current_task.is_none() && self.state().can_take_query();
-        let free = free && may_go(&inner);
-        if free {
-            self.record_stop(&mut inner, cause, StopMode::WhenDone);
-            drop(inner);
-            self.attention.notify_one();
+    fn stop_if(&self, cause: DeathCause, condition: impl FnOnce(&LockedState) -> bool) -> bool {
+        let mut state = self.lock.lock();
+        let is_free = state.stop_request.is_none() && state.query.is_none() && self.state().can_take_query();
+        let stops = is_free && condition(&state);
+        if stops {
+            self.record_stop(&mut state, cause, StopMode::WhenDone);
+            drop(state);
+            self.driver_notify.notify_one();
         }
-        free
+        stops
     }
 
-    fn record_stop(&self, inner: &mut Inner, cause: DeathCause, mode: StopMode) {
-        match &mut inner.intent {
-            Some(intent) => intent.mode = intent.mode.max(mode),
-            none => *none = Some(Intent { cause, mode }),
+    fn record_stop(&self, state: &mut LockedState, cause: DeathCause, mode: StopMode) {
+        match &mut state.stop_request {
+            Some(request) => request.mode = request.mode.max(mode),
+            none => *none = Some(StopRequest { cause, mode }),
         }
-        let _ = self.step_to(WorkerState::Evicting, cause.name(), inner.current_task.as_ref());
+        let _ = self.step_to(WorkerState::Evicting, cause.name(), state.query.as_ref());
     }
 
-    /// Whether it is to take no more queries, though it lives on. False if it is being stopped.
-    pub fn set_drained(&self, drained: bool) -> bool {
-        let mut inner = self.lock.lock();
-        let lives = inner.intent.is_none() && self.state().is_live();
-        if lives {
-            inner.drained = drained;
-        }
-        lives
+    pub(super) fn is_kill_requested(&self) -> bool {
+        self.stop_request().is_some_and(|request| request.mode == StopMode::Kill)
     }
 
-    /// Whether there is no more time to be polite.
-    pub(super) fn is_to_be_killed(&self) -> bool {
-        self.intent().is_some_and(|intent| intent.mode == StopMode::Kill)
-    }
-
-    /// Resolves when that is so.
-    pub(super) async fn killed(&self) {
-        while !self.is_to_be_killed() {
-            self.attention.notified().await;
+    pub(super) async fn wait_for_kill_request(&self) {
+        while !self.is_kill_requested() {
+            self.driver_notify.notified().await;
         }
     }
 
-    pub(super) fn intent(&self) -> Option<Intent> {
-        self.lock.lock().intent
+    pub(super) fn stop_request(&self) -> Option<StopRequest> {
+        self.lock.lock().stop_request
     }
 
-    /// Whether it was found not to read what it is sent.
-    pub(super) fn is_deaf(&self) -> bool {
-        self.lock.lock().deaf
+    pub(super) async fn wait_for_stop_request(&self) -> StopRequest {
+        loop {
+            if let Some(request) = self.stop_request() {
+                return request;
+            }
+            self.driver_notify.notified().await;
+        }
     }
 
-    /// What the driver has to know: a stop that was asked for, and a query that was started since.
-    pub(super) fn news(&self) -> (Option<Intent>, Option<Task>) {
-        let mut inner = self.lock.lock();
-        // Mostly there is none, and nothing to move.
-        let task = if inner.handover.is_some() { inner.handover.take() } else { None };
-        (inner.intent, task)
+    pub(super) fn has_write_failed(&self) -> bool {
+        self.lock.lock().write_failed
     }
 
-    /// The query it was running is another's concern now.
-    pub(super) fn forget_task(&self) {
-        self.lock.lock().current_task = None;
+    /// The requested stop, and the query that was started since the last call.
+    pub(super) fn take_started(&self) -> (Option<StopRequest>, Option<RunningQuery>) {
+        let mut state = self.lock.lock();
+        // Usually there is none, and nothing to move.
+        let started = if state.started.is_some() { state.started.take() } else { None };
+        (state.stop_request, started)
     }
 
-    pub(super) fn connected(&self, outbox: Outbox) {
+    pub(super) fn set_outbox(&self, outbox: Outbox) {
         self.outbox.set(outbox).expect("a worker connects once");
     }
 
@@ -334,18 +325,19 @@ impl PoolWorker {
         self.outbox.get()
     }
 
-    /// The worker said `ready`.
-    pub(super) fn introduced(&self, introduction: Introduction) -> bool {
-        let mut inner = self.lock.lock();
-        inner.introduction = introduction;
-        inner.last_activity = Instant::now();
-        let ready = self.step(WorkerState::Loading, WorkerState::Ready, "ready").is_ok();
-        if ready {
+    /// Takes a loading worker into service. False if a stop came first.
+    pub(super) fn mark_ready(&self, info: ReadyInfo) -> bool {
+        let mut state = self.lock.lock();
+        state.ready_info = info;
+        state.last_activity = Instant::now();
+        let is_ready = self.step(WorkerState::Loading, WorkerState::Ready, "ready").is_ok();
+        if is_ready {
             self.metrics.started(self.created.elapsed());
         }
-        ready
+        is_ready
     }
 
+    /// Moves from `from` to `to`, and emits the change.
     pub(super) fn step(
         &self,
         from: WorkerState,
@@ -353,11 +345,11 @@ impl PoolWorker {
         reason: &'static str,
     ) -> Result<(), TransitionError<WorkerState>> {
         self.step_quietly(from, to, Instant::now(), reason)?;
-        self.announce(Some(from), to, Cow::Borrowed(reason), None);
+        self.emit(Some(from), to, Cow::Borrowed(reason), None);
         Ok(())
     }
 
-    /// A move that is no news to anyone: a reservation may come to nothing.
+    /// Moves without emitting the change: a reservation may come to nothing.
     fn step_quietly(
         &self,
         from: WorkerState,
@@ -370,21 +362,21 @@ impl PoolWorker {
         Ok(())
     }
 
-    /// Goes to `to` from whatever state allows it, with the query that it runs, if any.
+    /// Moves to `to` from any state that allows it, and emits the change with the query that the worker runs.
     pub(super) fn step_to(
         &self,
         to: WorkerState,
-        reason: impl Into<Cow<'static, str>>,
+        reason: &'static str,
         query: Option<&QueryId>,
     ) -> Result<(), TransitionError<WorkerState>> {
-        let reason = reason.into();
-        let from = self.machine.advance_to(to, Instant::now(), reason.clone())?;
+        let from = self.machine.advance_to(to, Instant::now(), reason)?;
         self.metrics.worker_moved(from, to);
-        self.announce(Some(from), to, reason, query);
+        self.emit(Some(from), to, Cow::Borrowed(reason), query);
         Ok(())
     }
 
-    fn announce(&self, from: Option<WorkerState>, to: WorkerState, reason: Cow<'static, str>, query: Option<&QueryId>) {
-        self.observer.on_state_change(WorkerStateChange { worker: self, from, to, reason, query });
+    fn emit(&self, from: Option<WorkerState>, to: WorkerState, reason: Cow<'static, str>, query: Option<&QueryId>) {
+        let (worker, kind, key) = (self.id, &self.kind.name, self.key());
+        self.observer.on_state_change(WorkerStateChange { worker, kind, key, from, to, reason, query });
     }
 }

@@ -23,29 +23,29 @@ use crate::{model::Exit, system};
 
 use super::{
     sandbox::{ChildRegistry, GuardedGroup, Guardian, LAUNCH_ARGUMENT, LaunchPlan, RegisteredChild},
-    usage::Reading,
+    usage::UsageReading,
 };
 
 /// Time that a process may take to vanish after SIGKILL. Longer means that the kernel holds it in a system call.
-const KILL_WAIT: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts processes, all from one thread that lives as long as the server: the parent-death signal of a child is tied
 /// to the thread that started it.
 #[derive(Debug, Clone)]
 pub struct Spawner {
-    requests: mpsc::Sender<Request>,
+    jobs: mpsc::Sender<SpawnJob>,
     launcher: PathBuf,
     guardian: Arc<Guardian>,
 }
 
-struct Request {
+struct SpawnJob {
     command: Command,
     reply: oneshot::Sender<io::Result<RegisteredChild>>,
 }
 
 /// Everything that a process is started with.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct SpawnRequest {
     pub plan: LaunchPlan,
     pub environment: Vec<(String, String)>,
     /// The worker's end of the connection, if that is its stdin and stdout.
@@ -73,11 +73,11 @@ pub(super) struct Pipes {
 impl Spawner {
     /// `launcher` is our own binary.
     pub fn new(launcher: PathBuf) -> io::Result<Self> {
-        let (requests, mut inbox) = mpsc::channel::<Request>(64);
+        let (jobs, mut inbox) = mpsc::channel::<SpawnJob>(64);
         let children = ChildRegistry::new()?;
         let guardian = Arc::new(Guardian::start(&launcher, &children)?);
         thread::Builder::new().name("remuda-spawn".to_owned()).spawn(move || {
-            while let Some(Request { mut command, reply }) = inbox.blocking_recv() {
+            while let Some(SpawnJob { mut command, reply }) = inbox.blocking_recv() {
                 if let Err(Ok(mut orphan)) = reply.send(children.spawn(&mut command)) {
                     // The requester has gone.
                     let _ = orphan.child.kill();
@@ -85,13 +85,13 @@ impl Spawner {
                 }
             }
         })?;
-        Ok(Self { requests, launcher, guardian })
+        Ok(Self { jobs, launcher, guardian })
     }
 
-    pub(super) async fn spawn(&self, start: Start) -> io::Result<(Process, Pipes)> {
+    pub(super) async fn spawn(&self, request: SpawnRequest) -> io::Result<(Process, Pipes)> {
         let (reply, answer) = oneshot::channel();
-        let request = Request { command: self.command(start)?, reply };
-        self.requests.send(request).await.map_err(io::Error::other)?;
+        let job = SpawnJob { command: self.command(request)?, reply };
+        self.jobs.send(job).await.map_err(io::Error::other)?;
         let child = answer.await.map_err(io::Error::other)??;
         let guarded = self.guardian.watch(child.child.id());
         Process::adopt(child, guarded)
@@ -99,11 +99,11 @@ impl Spawner {
 
     /// Starts our own binary, which sets itself up and then executes the worker's command (`sandbox::launcher`). No `pre_exec`: with it
     /// the standard library forks instead of calling `posix_spawn`, which takes 94 ms instead of 0.2 ms in a server of 2 GiB.
-    fn command(&self, start: Start) -> io::Result<Command> {
+    fn command(&self, request: SpawnRequest) -> io::Result<Command> {
         let mut command = Command::new(&self.launcher);
-        command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&start.plan)?);
-        command.env_clear().envs(start.environment);
-        match start.stdio {
+        command.arg(LAUNCH_ARGUMENT).arg(serde_json::to_string(&request.plan)?);
+        command.env_clear().envs(request.environment);
+        match request.stdio {
             Some(stream) => command.stdin(OwnedFd::from(stream.try_clone()?)).stdout(OwnedFd::from(stream)),
             None => command.stdin(Stdio::null()).stdout(Stdio::piped()),
         };
@@ -121,7 +121,7 @@ impl Process {
         let exit_watch = match watch {
             Ok(watch) => watch,
             Err(error) => {
-                signal_all(pid, Signal::KILL);
+                signal_group(pid, Signal::KILL);
                 drop(guarded);
                 let _ = child.wait();
                 return Err(error);
@@ -137,30 +137,30 @@ impl Process {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// Whether another process is in this worker's process group.
+    /// True if this process belongs to the worker's process group.
     pub(super) fn has_member(&self, pid: i32) -> bool {
-        // Not rustix's call: a group that is led from outside our pid namespace reads as 0, which its type cannot hold.
+        // Not rustix's call: a group whose leader is outside our pid namespace reads as 0, which its type cannot hold.
         let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid)));
         pid > 0 && group.is_ok_and(|group| group.as_raw() == self.pid.as_raw_pid())
     }
 
-    /// Resolves when the process has ended. Does not reap it, so that its id stays its own.
-    pub(super) async fn ended(&self) {
-        // An error would mean that the descriptor is not watched any more, which only the runtime's end can cause.
+    /// Waits for the process to end without reaping it, so that its id is not reused.
+    pub(super) async fn wait_for_exit(&self) {
+        // Only the end of the runtime can cause an error.
         let _ = poll_fn(|context| self.exit_watch.poll_read_ready(context).map_ok(drop)).await;
     }
 
-    /// Asks the whole group to end.
+    /// Sends SIGTERM to the whole group.
     pub(super) fn terminate(&self) {
-        signal_all(self.pid, Signal::TERM);
+        signal_group(self.pid, Signal::TERM);
     }
 
-    /// Ends the whole group and reaps the process.
+    /// Kills the whole group and reaps the process.
     pub(super) async fn kill_and_reap(&mut self) -> Exit {
         let Some(RegisteredChild { child, .. }) = &mut self.child else { return Exit::Unknown };
-        // The process is not reaped yet, so the group's id cannot belong to anyone else.
-        signal_all(self.pid, Signal::KILL);
-        if timeout(KILL_WAIT, self.exit_watch.readable()).await.is_err() {
+        // The process is not reaped yet, so no other group can have its id.
+        signal_group(self.pid, Signal::KILL);
+        if timeout(KILL_TIMEOUT, self.exit_watch.readable()).await.is_err() {
             return Exit::Unknown;
         }
         self.guarded = None;
@@ -169,28 +169,27 @@ impl Process {
         exit
     }
 
-    /// What it uses of the machine; `None` if it has ended.
-    pub(super) fn usage(&self) -> Option<Reading> {
-        Reading::of(self.pid())
+    /// Its use of the machine; `None` if it has ended.
+    pub(super) fn read_usage(&self) -> Option<UsageReading> {
+        UsageReading::of(self.pid())
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut own) = self.child.take() {
-            signal_all(self.pid, Signal::KILL);
+            signal_group(self.pid, Signal::KILL);
             self.guarded = None;
-            // Only a panic or an unkillable process leads here; the wait may block, so it gets a thread.
+            // Only after a panic or for an unkillable process; the wait may block, so it gets a thread.
             let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || own.child.wait());
         }
     }
 }
 
-/// Signals a worker's whole group. In its first moments, before the launcher has made it the leader of one, there is
-/// only the process itself. Fails only if nobody is left to be signalled.
-fn signal_all(leader: Pid, signal: Signal) {
+/// Signals a worker's whole group, or the process alone while the launcher has not made it a group's leader yet.
+fn signal_group(leader: Pid, signal: Signal) {
     if kill_process_group(leader, signal).is_err() && kill_process(leader, signal).is_ok() {
-        // It may have become the leader in between, and have company already.
+        // It may have become a leader in between, and have started children.
         let _ = kill_process_group(leader, signal);
     }
 }

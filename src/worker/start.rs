@@ -1,4 +1,4 @@
-//! From nothing to `ready`: spawn, connection and handshake, each raced against exit, a deadline and a stop.
+//! The start of a worker: spawn, connection and `ready`, each raced against exit, a deadline and a requested stop.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{
     net::UnixStream,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tracing::warn;
 
@@ -20,178 +20,180 @@ use crate::{
 };
 
 use super::{
-    Introduction,
-    connection::{Connection, Fill},
+    connection::{Connection, ReadOutcome},
     driver::Driver,
-    end::{End, Farewell, Milestone, StartFailure},
+    end_reason::{EXIT_AFTER_CLOSE_TIMEOUT, EndReason, StartFailure, StartMilestone, StopMethod},
     outbox::Outbox,
-    process::{Pipes, Process, Start},
+    process::{Process, SpawnRequest},
     sandbox::{FileOwner, LaunchPlan},
-    serve::EXIT_AFTER_CLOSE,
+    snapshot::ReadyInfo,
     socket::WorkerSocket,
     usage,
 };
 
-/// The pool's end of the way to the worker, before anyone is at the other.
-enum Door {
+/// Our end of the connection before the worker has made it.
+enum PendingConnection {
     Socket(WorkerSocket),
     Stdio(StdUnixStream),
 }
 
 impl Driver {
-    /// Brings the worker to `ready`, or says why it does not get there.
-    pub(super) async fn start(&mut self) -> Result<(), End> {
-        let begun = Instant::now();
+    /// Brings the worker to `ready`, or returns the reason why it does not get there.
+    pub(super) async fn start(&mut self) -> Result<(), EndReason> {
+        let started = Instant::now();
         let kind = self.worker.kind.clone();
-        let spawned = timeout_at(begun + kind.start_timeout, self.spawn()).await;
-        let door = spawned.map_err(io::Error::from).flatten().map_err(|error| setup_failed(&error))?;
-        let stream = self.connect(door, begun + kind.connect_timeout).await?;
-        self.adopt(stream);
-        let introduction = self.await_ready(begun + kind.start_timeout).await?;
-        // Refused only if a stop was asked for in the meantime, which the driver sees next.
-        self.worker.introduced(introduction);
+        let spawned = timeout_at(started + kind.start_timeout, self.spawn()).await;
+        let pending = spawned.map_err(io::Error::from).flatten().map_err(setup_failure)?;
+        let stream = self.connect(pending, started + kind.connect_timeout).await?;
+        self.on_connected(stream);
+        let info = self.wait_for_ready(started + kind.start_timeout).await?;
+        // Refused only if a stop was requested in the meantime, which the driver sees next.
+        self.worker.mark_ready(info);
         // Before its first query, which may be its last.
         self.measure();
         Ok(())
     }
 
-    async fn spawn(&mut self) -> io::Result<Door> {
+    async fn spawn(&mut self) -> io::Result<PendingConnection> {
         let kind = self.worker.kind.clone();
-        let mut environment = self.surroundings.environment.to_vec();
+        let mut environment = self.context.environment.to_vec();
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
         environment.push(("REMUDA_KIND".to_owned(), kind.name.to_string()));
         environment.extend(self.worker.key().map(|key| ("REMUDA_KEY".to_owned(), key.to_string())));
         let owner = FileOwner::find(kind.user.as_deref(), kind.group.as_deref());
-        let (door, stdio) = match kind.transport {
+        let (pending, stdio) = match kind.transport {
             Transport::Socket => {
-                let socket = self.surroundings.sockets.listen(self.worker.id, owner)?;
+                let socket = self.context.sockets.listen(self.worker.id, owner)?;
                 environment.push(("REMUDA_SOCKET".to_owned(), socket.path().display().to_string()));
-                (Door::Socket(socket), None)
+                (PendingConnection::Socket(socket), None)
             }
             Transport::Stdio => {
                 let (ours, theirs) = StdUnixStream::pair()?;
-                (Door::Stdio(ours), Some(theirs))
+                (PendingConnection::Stdio(ours), Some(theirs))
             }
         };
         let (directory, command) = match &kind.dir {
             WorkDir::At(path) => (path.display().to_string(), kind.command.clone()),
-            WorkDir::Private => (self.make_private(owner, &mut environment)?, seen_from_here(&kind.command)),
+            WorkDir::Private => (self.create_private_dir(owner, &mut environment)?, with_absolute_paths(&kind.command)),
         };
         let plan = LaunchPlan {
             parent: rustix::process::getpid().as_raw_pid(),
             directory: Some(directory),
-            private: self.private.is_some(),
+            private: self.private_dir.is_some(),
             user: kind.user.clone(),
             group: kind.group.clone(),
             confinement: kind.confinement.clone(),
             command,
             probe: None,
         };
-        let (process, pipes) = self.surroundings.spawner.spawn(Start { plan, environment, stdio }).await?;
-        self.worker.set_pid(process.pid());
+        let (process, pipes) = self.context.spawner.spawn(SpawnRequest { plan, environment, stdio }).await?;
+        self.worker.lock.lock().pid = Some(process.pid());
         // While the process loads its program, and long before it could use up the machine's memory.
         self.oom_kills_before = usage::oom_kills();
-        self.watch(process, pipes);
-        Ok(door)
+        self.output.start(self.worker.id, &self.worker.kind.name, pipes);
+        self.process = Some(process);
+        Ok(pending)
     }
 
-    /// Makes the worker's own directory, which is its place for temporary files too unless its kind has another.
-    fn make_private(&mut self, owner: FileOwner, environment: &mut Vec<(String, String)>) -> io::Result<String> {
-        let directory = self.surroundings.sockets.private(self.worker.id, owner)?;
+    /// Creates the worker's own directory, also for temporary files unless its kind sets `TMPDIR`.
+    fn create_private_dir(
+        &mut self,
+        owner: FileOwner,
+        environment: &mut Vec<(String, String)>,
+    ) -> io::Result<String> {
+        let directory = self.context.sockets.create_private_dir(self.worker.id, owner)?;
         let path = directory.path().display().to_string();
         if !self.worker.kind.env.contains_key("TMPDIR") {
             environment.push(("TMPDIR".to_owned(), path.clone()));
         }
-        self.private = Some(directory);
+        self.private_dir = Some(directory);
         Ok(path)
     }
 
-    fn watch(&mut self, process: Process, pipes: Pipes) {
-        self.drains.begin(&self.worker, pipes);
-        self.process = Some(process);
-    }
-
-    async fn connect(&self, door: Door, deadline: Instant) -> Result<UnixStream, End> {
-        let setup = |error: io::Error| setup_failed(&error);
-        let socket = match door {
-            Door::Socket(socket) => socket,
-            Door::Stdio(stream) => {
-                stream.set_nonblocking(true).map_err(setup)?;
-                return UnixStream::from_std(stream).map_err(setup);
+    async fn connect(&self, pending: PendingConnection, deadline: Instant) -> Result<UnixStream, EndReason> {
+        let socket = match pending {
+            PendingConnection::Socket(socket) => socket,
+            PendingConnection::Stdio(stream) => {
+                stream.set_nonblocking(true).map_err(setup_failure)?;
+                return UnixStream::from_std(stream).map_err(setup_failure);
             }
         };
         let process = self.process.as_ref().expect("the process was spawned");
-        let mut stranger = None;
+        let mut refused_peer = None;
         tokio::select! {
             biased;
-            accepted = accept(&socket, process, &mut stranger) => return accepted.map_err(setup),
-            () = process.ended() => return Err(End::exited_before(Milestone::Connected)),
-            cause = stop_requested(&self.worker) => return Err(End::stopped(cause, Farewell::Sigterm)),
-            () = tokio::time::sleep_until(deadline) => {}
+            accepted = accept(&socket, process, &mut refused_peer) => return accepted.map_err(setup_failure),
+            () = process.wait_for_exit() => return Err(EndReason::exited_before(StartMilestone::Connected)),
+            request = self.worker.wait_for_stop_request() => {
+                return Err(EndReason::stopped(request.cause, StopMethod::Sigterm));
+            }
+            () = sleep_until(deadline) => {}
         }
-        let failure = match stranger {
+        let failure = match refused_peer {
             Some(pid) => StartFailure::WrongPeer { pid },
             None => StartFailure::NeverConnected(self.worker.kind.connect_timeout),
         };
-        Err(End::start(DeathCause::StartTimeout, failure))
+        Err(EndReason::start(DeathCause::StartTimeout, failure))
     }
 
-    fn adopt(&mut self, stream: UnixStream) {
+    fn on_connected(&mut self, stream: UnixStream) {
         let (read, write) = stream.into_split();
         let max_line = usize::try_from(self.worker.kind.max_line_bytes).unwrap_or(usize::MAX);
         self.connection = Some(Connection::new(read, max_line));
-        self.worker.connected(Outbox::new(write.into()));
+        self.worker.set_outbox(Outbox::new(write.into()));
         let _ = self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");
     }
 
-    async fn await_ready(&mut self, deadline: Instant) -> Result<Introduction, End> {
+    async fn wait_for_ready(&mut self, deadline: Instant) -> Result<ReadyInfo, EndReason> {
         loop {
-            match self.next_introduction() {
-                Ok(Some(introduction)) => return Ok(introduction),
+            match self.next_ready_frame() {
+                Ok(Some(info)) => return Ok(info),
                 Ok(None) => {}
-                Err(error) => return Err(End::protocol(&error)),
+                Err(error) => return Err(EndReason::protocol(&error)),
             }
             let connection = self.connection.as_mut().expect("the worker has connected");
             let process = self.process.as_ref().expect("the process was spawned");
-            let fill = tokio::select! {
-                biased; // Bytes come last, so that a flood of them cannot keep the deadline from being seen.
-                cause = stop_requested(&self.worker) => return Err(End::stopped(cause, Farewell::Sigterm)),
-                () = tokio::time::sleep_until(deadline) => {
-                    let failure = StartFailure::NeverReady(self.worker.kind.start_timeout);
-                    return Err(End::start(DeathCause::StartTimeout, failure));
+            let outcome = tokio::select! {
+                biased; // Reads come after the deadline, so that a flood of bytes cannot hide it.
+                request = self.worker.wait_for_stop_request() => {
+                    return Err(EndReason::stopped(request.cause, StopMethod::Sigterm));
                 }
-                fill = connection.fill() => fill,
-                () = process.ended() => return Err(End::exited_before(Milestone::Ready)),
+                () = sleep_until(deadline) => {
+                    let failure = StartFailure::NeverReady(self.worker.kind.start_timeout);
+                    return Err(EndReason::start(DeathCause::StartTimeout, failure));
+                }
+                outcome = connection.read() => outcome,
+                () = process.wait_for_exit() => return Err(EndReason::exited_before(StartMilestone::Ready)),
             };
-            if fill == Fill::End {
+            if outcome == ReadOutcome::End {
                 return Err(self.closed_before_ready(deadline).await);
             }
         }
     }
 
-    /// A closed connection usually means that the process is about to end; its exit status tells more.
-    async fn closed_before_ready(&self, deadline: Instant) -> End {
+    /// A closed connection usually means that the process is about to exit; its exit status tells more.
+    async fn closed_before_ready(&self, deadline: Instant) -> EndReason {
         let connection = self.connection.as_ref().expect("the worker has connected");
         let process = self.process.as_ref().expect("the process was spawned");
-        let patience = deadline.min(Instant::now() + EXIT_AFTER_CLOSE);
-        if timeout_at(patience, process.ended()).await.is_ok() {
-            return End::exited_before(Milestone::Ready);
+        let deadline = deadline.min(Instant::now() + EXIT_AFTER_CLOSE_TIMEOUT);
+        if timeout_at(deadline, process.wait_for_exit()).await.is_ok() {
+            return EndReason::exited_before(StartMilestone::Ready);
         }
         match connection.finish() {
-            Err(error) => End::protocol(&error),
-            Ok(()) => End::disconnected(),
+            Err(error) => EndReason::protocol(&error),
+            Ok(()) => EndReason::disconnected(),
         }
     }
 
-    /// Looks for `ready` in what has arrived.
-    fn next_introduction(&mut self) -> Result<Option<Introduction>, ProtocolError> {
+    /// Looks for `ready` in the bytes that have arrived.
+    fn next_ready_frame(&mut self) -> Result<Option<ReadyInfo>, ProtocolError> {
         let connection = self.connection.as_mut().expect("the worker has connected");
         let Some(line) = connection.next_line()? else { return Ok(None) };
         match WorkerFrame::parse(line)? {
             WorkerFrame::Ready { protocol: Some(version), .. } if version != PROTOCOL_VERSION => {
                 Err(ProtocolError::UnsupportedVersion { got: version, supported: PROTOCOL_VERSION })
             }
-            WorkerFrame::Ready { name, version, capabilities, heartbeat, .. } => Ok(Some(Introduction {
+            WorkerFrame::Ready { name, version, capabilities, heartbeat, .. } => Ok(Some(ReadyInfo {
                 name: name.map(Into::into),
                 version: version.map(Into::into),
                 capabilities: capabilities.into_iter().map(Into::into).collect(),
@@ -202,41 +204,33 @@ impl Driver {
     }
 }
 
-/// The command with absolute paths of the files that it names, for a worker that runs elsewhere. A bare word is left alone: it
-/// may well be no path, whatever lies around here.
-fn seen_from_here(command: &[String]) -> Vec<String> {
+/// The command with absolute paths of the files that it names, for a worker in another directory. Bare words stay: they may
+/// be no paths, even if such a file exists here.
+fn with_absolute_paths(command: &[String]) -> Vec<String> {
     let absolute = |(index, word): (usize, &String)| {
         let looks_like_a_path = word.contains('/') || (index > 0 && word.contains('.'));
-        let found = looks_like_a_path && Path::new(word).is_file();
-        let path = found.then(|| path::absolute(word).ok()?.into_os_string().into_string().ok()).flatten();
+        let is_file = looks_like_a_path && Path::new(word).is_file();
+        let path = is_file.then(|| path::absolute(word).ok()?.into_os_string().into_string().ok()).flatten();
         path.unwrap_or_else(|| word.clone())
     };
     command.iter().enumerate().map(absolute).collect()
 }
 
-fn setup_failed(error: &io::Error) -> End {
-    End::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() })
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn setup_failure(error: io::Error) -> EndReason {
+    EndReason::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() })
 }
 
-async fn stop_requested(worker: &super::PoolWorker) -> DeathCause {
-    loop {
-        if let Some(intent) = worker.intent() {
-            return intent.cause;
-        }
-        worker.attention.notified().await;
-    }
-}
-
-/// Waits for the worker to connect. Whoever is not of its process group is refused.
-async fn accept(socket: &WorkerSocket, process: &Process, stranger: &mut Option<i32>) -> io::Result<UnixStream> {
+/// Waits for the worker to connect, and refuses processes outside its process group.
+async fn accept(socket: &WorkerSocket, process: &Process, refused_peer: &mut Option<i32>) -> io::Result<UnixStream> {
     loop {
         let (stream, _) = socket.listener.accept().await?;
         let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or(0);
         if process.has_member(pid) {
             return Ok(stream);
         }
-        // Told once: one who keeps trying must not fill the log.
-        if stranger.replace(pid).is_none() {
+        // Logged once: repeated attempts must not fill the log.
+        if refused_peer.replace(pid).is_none() {
             warn!(
                 worker_pid = process.pid(),
                 peer_pid = pid,

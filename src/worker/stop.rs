@@ -1,4 +1,4 @@
-//! The stop ladder: ask through the protocol, then SIGTERM, then SIGKILL, each with its own patience.
+//! The stop ladder: ask through the protocol, then SIGTERM, then SIGKILL, each with its own grace.
 
 use std::time::Duration;
 
@@ -11,73 +11,71 @@ use crate::{
     protocol::PoolFrame,
 };
 
-use super::{driver::Driver, end::Farewell};
+use super::{driver::Driver, end_reason::StopMethod};
 
 impl Driver {
-    /// Makes the process end, whatever it takes, and says what it took.
-    pub(super) async fn stop_process(&mut self, farewell: Farewell) -> (Exit, StopStage) {
-        let stage = self.climb(farewell).await;
+    /// Makes the process end, and returns its exit and the stage that it took.
+    pub(super) async fn stop_process(&mut self, method: StopMethod) -> (Exit, StopStage) {
+        let stage = self.escalate(method).await;
         let Some(process) = &mut self.process else { return (Exit::Unknown, stage) };
-        // Always, even if the worker itself has ended: its children in the group must not outlive it.
+        // Even if the worker itself has ended: its children in the group must not outlive it.
         (process.kill_and_reap().await, stage)
     }
 
-    async fn climb(&mut self, farewell: Farewell) -> StopStage {
+    async fn escalate(&mut self, method: StopMethod) -> StopStage {
         let kind = self.worker.kind.clone();
-        match farewell {
-            Farewell::None => return StopStage::CancelFrame,
-            Farewell::Sigkill => return StopStage::Sigkill,
-            Farewell::ShutdownFrame | Farewell::Sigterm => {}
-        }
-        if farewell == Farewell::ShutdownFrame {
-            self.send(&PoolFrame::Shutdown { graceful: true, grace_ms: Some(millis(kind.cancel_grace)) });
-            if self.ended_within(kind.cancel_grace).await {
-                return StopStage::CancelFrame;
+        match method {
+            StopMethod::None => return StopStage::CancelFrame,
+            StopMethod::Sigkill => return StopStage::Sigkill,
+            StopMethod::Sigterm => {}
+            StopMethod::ShutdownFrame => {
+                let grace_ms = u64::try_from(kind.cancel_grace.as_millis()).unwrap_or(u64::MAX);
+                self.send(&PoolFrame::Shutdown { graceful: true, grace_ms: Some(grace_ms) });
+                if self.exits_within(kind.cancel_grace).await {
+                    return StopStage::CancelFrame;
+                }
             }
         }
-        // Two signals in a row would leave it to chance which of them the worker dies of.
-        if self.worker.is_to_be_killed() {
+        // With SIGTERM and SIGKILL in a row it would be chance which of them the worker dies of.
+        if self.worker.is_kill_requested() {
             return StopStage::Sigkill;
         }
         if let Some(process) = &self.process {
             process.terminate();
         }
-        if self.ended_within(kind.term_grace).await { StopStage::Sigterm } else { StopStage::Sigkill }
+        if self.exits_within(kind.term_grace).await { StopStage::Sigterm } else { StopStage::Sigkill }
     }
 
-    /// Waits for the process to end. The connection is served meanwhile: a worker that cannot get rid of its last
-    /// words, or does not get ours, might not end.
-    async fn ended_within(&mut self, patience: Duration) -> bool {
+    /// Waits for the process to exit. The connection is served meanwhile: a worker that cannot get rid of its last
+    /// output, or does not get our frames, might not end.
+    async fn exits_within(&mut self, grace: Duration) -> bool {
         let Some(process) = &self.process else { return true };
-        let ended = async {
+        let exit = async {
             match (self.worker.outbox(), &mut self.connection) {
                 (Some(outbox), Some(connection)) => tokio::select! {
-                    () = process.ended() => {}
-                    ((), ()) = async { tokio::join!(outbox.flush(), connection.discard()) } => process.ended().await,
+                    () = process.wait_for_exit() => {}
+                    ((), ()) = async { tokio::join!(outbox.flush(), connection.discard()) } => {
+                        process.wait_for_exit().await;
+                    }
                 },
-                _ => process.ended().await,
+                _ => process.wait_for_exit().await,
             }
         };
         tokio::select! {
-            outcome = timeout(patience, ended) => outcome.is_ok(),
-            () = self.worker.killed() => false,
+            outcome = timeout(grace, exit) => outcome.is_ok(),
+            () = self.worker.wait_for_kill_request() => false,
         }
     }
 
     pub(super) fn send(&self, frame: &PoolFrame<'_>) {
-        if let Some(outbox) = self.worker.outbox() {
-            let mut line = BytesMut::new();
-            frame.encode(&mut line);
+        let Some(outbox) = self.worker.outbox() else { return };
+        let mut line = BytesMut::new();
+        frame.encode(&mut line);
+        if enabled!(Level::TRACE) {
             let worker = self.worker.id.0;
-            if enabled!(Level::TRACE) {
-                self.span().in_scope(|| trace!(worker, frame = frame.type_name(), "frame to the worker"));
-            }
-            // A broken connection is for its reader to find.
-            let _ = outbox.send(&line);
+            self.span().in_scope(|| trace!(worker, frame = frame.type_name(), "frame to the worker"));
         }
+        // The reader of the connection finds out if it is broken.
+        let _ = outbox.send(&line);
     }
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Why a worker's life ends, before it is known how its process ended.
+//! The reason why a worker ends, decided before its exit status is known.
 
 use std::time::Duration;
 
@@ -11,38 +11,39 @@ use crate::{
 
 use super::sandbox::{LAUNCH_FAILED, LaunchFailure, LaunchStage};
 
-/// The verdict that ends a worker's service.
+/// Time for a process to exit after it closed its connection; then it counts as alive but disconnected.
+pub(super) const EXIT_AFTER_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct EndReason {
     pub cause: DeathCause,
-    pub story: Story,
-    pub farewell: Farewell,
+    pub detail: EndDetail,
+    pub stop_method: StopMethod,
 }
 
-/// What the certificate tells beside the exit status.
+/// The part of the certificate beside cause and exit status.
 #[derive(Debug)]
-pub(super) enum Story {
+pub(super) enum EndDetail {
     /// The exit status says it all.
     Exit,
-    /// The exit status, and what was wrong with the last thing it said.
+    /// The exit status, and the error in the worker's last output.
     ExitAnd(String),
-    Told(String),
+    Text(String),
     /// It exited before it had come this far.
-    ExitedBefore(Milestone),
+    ExitedBefore(StartMilestone),
     Start(StartFailure),
 }
 
-/// How far a worker must come to be of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Milestone {
+pub(super) enum StartMilestone {
     Connected,
     Ready,
 }
 
-/// The first thing done to make the process end.
+/// The first step taken to make the process end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Farewell {
-    /// Ask politely, through the protocol.
+pub(super) enum StopMethod {
+    /// Ask through the protocol.
     ShutdownFrame,
     Sigterm,
     Sigkill,
@@ -50,7 +51,7 @@ pub(super) enum Farewell {
     None,
 }
 
-/// Why a worker did not become ready. Each text follows the words "worker 7 (embed)".
+/// The reason why a worker did not become ready. Each text follows the words "worker 7 (embed)".
 #[derive(Debug, Error)]
 pub(super) enum StartFailure {
     #[error("could not be started: the command {program:?} was not found; check the kind's command, dir and PATH")]
@@ -80,8 +81,8 @@ pub(super) enum StartFailure {
     Confined { program: String, message: String },
     #[error("could not be started: {message}")]
     Setup { message: String },
-    #[error("{exit} before it {}", .before.words())]
-    ExitedEarly { exit: Exit, before: Milestone },
+    #[error("{exit} before it {}", .before.text())]
+    ExitedEarly { exit: Exit, before: StartMilestone },
     #[error("did not connect to the socket in REMUDA_SOCKET within {:.1} s (connect_timeout)", .0.as_secs_f64())]
     NeverConnected(Duration),
     #[error("connected but did not say ready within {:.1} s (start_timeout)", .0.as_secs_f64())]
@@ -93,8 +94,8 @@ pub(super) enum StartFailure {
     WrongPeer { pid: i32 },
 }
 
-impl Milestone {
-    fn words(self) -> &'static str {
+impl StartMilestone {
+    fn text(self) -> &'static str {
         match self {
             Self::Connected => "connected",
             Self::Ready => "was ready",
@@ -103,8 +104,7 @@ impl Milestone {
 }
 
 impl StartFailure {
-    /// What the launcher's report means.
-    pub(super) fn from_launch(program: &str, failure: &LaunchFailure) -> Self {
+    fn from_launch(program: &str, failure: &LaunchFailure) -> Self {
         let message = failure.message.clone();
         let program = program.to_owned();
         match (failure.stage, failure.errno) {
@@ -129,60 +129,59 @@ impl StartFailure {
     }
 }
 
-impl End {
-    /// `last_words` is what was wrong with the last thing it said, if anything was.
-    pub(super) fn crash(last_words: Option<&ProtocolError>) -> Self {
-        let story = last_words.map_or(Story::Exit, |error| Story::ExitAnd(error.to_string()));
-        Self { cause: DeathCause::Crash, story, farewell: Farewell::None }
+impl EndReason {
+    /// `last_error` is the error in the worker's last output, if there was one.
+    pub(super) fn crash(last_error: Option<&ProtocolError>) -> Self {
+        let detail = last_error.map_or(EndDetail::Exit, |error| EndDetail::ExitAnd(error.to_string()));
+        Self { cause: DeathCause::Crash, detail, stop_method: StopMethod::None }
     }
 
     pub(super) fn disconnected() -> Self {
-        let story = Story::Told("closed its connection but lived on".to_owned());
-        Self { cause: DeathCause::Disconnected, story, farewell: Farewell::Sigterm }
+        let detail = EndDetail::Text("closed its connection but lived on".to_owned());
+        Self { cause: DeathCause::Disconnected, detail, stop_method: StopMethod::Sigterm }
     }
 
     pub(super) fn protocol(error: &ProtocolError) -> Self {
-        let story = Story::Told(format!("broke the protocol: {error}"));
-        Self { cause: DeathCause::ProtocolError, story, farewell: Farewell::Sigterm }
+        let detail = EndDetail::Text(format!("broke the protocol: {error}"));
+        Self { cause: DeathCause::ProtocolError, detail, stop_method: StopMethod::Sigterm }
     }
 
-    /// It held on to a query that it was told to let go of.
-    pub(super) fn held_on(cause: DeathCause) -> Self {
-        let story = Story::Told("did not answer the cancel frame in time and was stopped".to_owned());
-        Self { cause, story, farewell: Farewell::Sigterm }
+    pub(super) fn cancel_ignored(cause: DeathCause) -> Self {
+        let detail = EndDetail::Text("did not answer the cancel frame in time and was stopped".to_owned());
+        Self { cause, detail, stop_method: StopMethod::Sigterm }
     }
 
-    pub(super) fn stopped(cause: DeathCause, farewell: Farewell) -> Self {
-        Self { cause, story: Story::Exit, farewell }
+    pub(super) fn stopped(cause: DeathCause, stop_method: StopMethod) -> Self {
+        Self { cause, detail: EndDetail::Exit, stop_method }
     }
 
-    pub(super) fn lifeless(silence: Duration) -> Self {
-        let story = Story::Told(format!("gave no sign of life for {:.1} s", silence.as_secs_f64()));
-        Self { cause: DeathCause::NoHeartbeat, story, farewell: Farewell::Sigterm }
+    pub(super) fn silent(silence: Duration) -> Self {
+        let detail = EndDetail::Text(format!("gave no sign of life for {:.1} s", silence.as_secs_f64()));
+        Self { cause: DeathCause::NoHeartbeat, detail, stop_method: StopMethod::Sigterm }
     }
 
     pub(super) fn too_large(used: u64, limit: u64) -> Self {
         let (used, limit) = (bytesize::ByteSize(used).display().iec(), bytesize::ByteSize(limit).display().iec());
-        let story = Story::Told(format!("used {used} of memory, more than its kind's memory_limit of {limit}"));
-        Self { cause: DeathCause::OomLimit, story, farewell: Farewell::Sigterm }
+        let detail = EndDetail::Text(format!("used {used} of memory, more than its kind's memory_limit of {limit}"));
+        Self { cause: DeathCause::OomLimit, detail, stop_method: StopMethod::Sigterm }
     }
 
-    pub(super) fn exited_before(milestone: Milestone) -> Self {
-        Self { cause: DeathCause::StartFailed, story: Story::ExitedBefore(milestone), farewell: Farewell::None }
+    pub(super) fn exited_before(milestone: StartMilestone) -> Self {
+        Self { cause: DeathCause::StartFailed, detail: EndDetail::ExitedBefore(milestone), stop_method: StopMethod::None }
     }
 
     pub(super) fn start(cause: DeathCause, failure: StartFailure) -> Self {
-        Self { cause, story: Story::Start(failure), farewell: Farewell::Sigterm }
+        Self { cause, detail: EndDetail::Start(failure), stop_method: StopMethod::Sigterm }
     }
 }
 
-impl Story {
-    /// The part of the certificate's summary that replaces the bare exit status.
-    pub(super) fn tell(self, exit: Exit, stderr: &str, program: &str) -> Option<String> {
+impl EndDetail {
+    /// The text that replaces the bare exit status in the certificate's summary.
+    pub(super) fn text(self, exit: Exit, stderr: &str, program: &str) -> Option<String> {
         match self {
             Self::Exit => None,
             Self::ExitAnd(text) => Some(format!("{exit}; {text}")),
-            Self::Told(text) => Some(text),
+            Self::Text(text) => Some(text),
             Self::Start(failure) => Some(failure.to_string()),
             Self::ExitedBefore(before) => {
                 let report = LaunchFailure::find(stderr).filter(|_| exit == Exit::Code(LAUNCH_FAILED.into()));
