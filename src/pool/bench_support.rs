@@ -6,7 +6,7 @@ use crate::{
     config::{Balance, KindConfig},
     metrics::Metrics,
     model::WorkerId,
-    worker::{WorkerSpec, PoolWorker},
+    worker::{PoolWorker, WorkerSpec},
 };
 
 use super::{EventBus, worker_data::WorkerData};

@@ -47,7 +47,7 @@ use crate::{
     metrics::{Metrics, Refusal},
     model::{DeathCertificate, WorkerId},
     state::{Occupancy, PoolLifecycle, StateMachine, Transition, WorkerState},
-    worker::{PoolWorker, UsageSample, WorkerSnapshot, SocketDir, Spawner},
+    worker::{PoolWorker, SocketDir, Spawner, UsageSample, WorkerSnapshot},
 };
 
 pub use admin::{AdminError, ScaleTo, Scaled};

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use crate::{
     model::{DeathCause, DeathCertificate, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
-    worker::{self, WorkerSpec, Host, PoolWorker, SocketDir, Spawner, SpawnContext},
+    worker::{self, Host, PoolWorker, SocketDir, SpawnContext, Spawner, WorkerSpec},
 };
 
 use super::{

@@ -167,7 +167,11 @@ impl EndReason {
     }
 
     pub(super) fn exited_before(milestone: StartMilestone) -> Self {
-        Self { cause: DeathCause::StartFailed, detail: EndDetail::ExitedBefore(milestone), stop_method: StopMethod::None }
+        Self {
+            cause: DeathCause::StartFailed,
+            detail: EndDetail::ExitedBefore(milestone),
+            stop_method: StopMethod::None,
+        }
     }
 
     pub(super) fn start(cause: DeathCause, failure: StartFailure) -> Self {

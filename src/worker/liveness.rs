@@ -101,7 +101,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn liveness(heartbeats: bool, now: Instant) -> Liveness {
-        let settings = LivenessSettings { heartbeats, warning: SECOND * 15, timeout: SECOND * 30, ping_interval: SECOND * 5 };
+        let settings =
+            LivenessSettings { heartbeats, warning: SECOND * 15, timeout: SECOND * 30, ping_interval: SECOND * 5 };
         Liveness::new(settings, now)
     }
 
@@ -141,6 +142,10 @@ mod tests {
         assert_eq!(liveness.check(start + SECOND * 5, Occupation::Idle), LivenessFinding::Ping);
         assert_eq!(liveness.check(start + SECOND * 500, Occupation::Busy), LivenessFinding::Alive);
         assert_eq!(liveness.next_check(Occupation::Busy), None);
-        assert_eq!(liveness.check(start + SECOND * 501, Occupation::Idle), LivenessFinding::Ping, "pinged again, with a new timeout");
+        assert_eq!(
+            liveness.check(start + SECOND * 501, Occupation::Idle),
+            LivenessFinding::Ping,
+            "pinged again, with a new timeout"
+        );
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    WorkerSpec, Conclusion, Host, ReadyInfo, PoolWorker, SocketDir, Spawner, StopMode, SpawnContext, driver::Driver,
+    Conclusion, Host, PoolWorker, ReadyInfo, SocketDir, SpawnContext, Spawner, StopMode, WorkerSpec, driver::Driver,
     end_reason::EndReason, outbox::Outbox, running::FinalFrame,
 };
 use crate::{

@@ -74,7 +74,13 @@ pub(super) enum FinalFrame {
 
 impl PreparedQuery {
     /// `number` counts the dispatches to this worker, which makes the request id unique.
-    pub(super) fn new(worker: WorkerId, kind_timeout: Option<Duration>, claim: &Claim, number: u64, now: Instant) -> Self {
+    pub(super) fn new(
+        worker: WorkerId,
+        kind_timeout: Option<Duration>,
+        claim: &Claim,
+        number: u64,
+        now: Instant,
+    ) -> Self {
         let spec = claim.lease.spec();
         let request_id = format!("{worker}-{number}");
         let limit = [spec.timeout().or(kind_timeout), claim.deadline].into_iter().flatten().min();

@@ -112,7 +112,9 @@ impl Driver {
         self.take_started();
         match self.running.as_ref().map(|running| running.lease.status()) {
             None | Some(LeaseStatus::Active) => {}
-            Some(LeaseStatus::CancelRequested { reason }) => self.cancel_query(CancelCause::Cancel(reason.clone()), &reason),
+            Some(LeaseStatus::CancelRequested { reason }) => {
+                self.cancel_query(CancelCause::Cancel(reason.clone()), &reason)
+            }
             Some(LeaseStatus::Lost) => self.drop_output(CancelCause::LeaseLost, RUNS_ELSEWHERE),
         }
     }

@@ -96,11 +96,7 @@ impl Driver {
     }
 
     /// Creates the worker's own directory, also for temporary files unless its kind sets `TMPDIR`.
-    fn create_private_dir(
-        &mut self,
-        owner: FileOwner,
-        environment: &mut Vec<(String, String)>,
-    ) -> io::Result<String> {
+    fn create_private_dir(&mut self, owner: FileOwner, environment: &mut Vec<(String, String)>) -> io::Result<String> {
         let directory = self.context.sockets.create_private_dir(self.worker.id, owner)?;
         let path = directory.path().display().to_string();
         if !self.worker.kind.env.contains_key("TMPDIR") {
