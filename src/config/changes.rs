@@ -1,12 +1,10 @@
 //! Differences between two configurations, each with its effect in a reload.
 
-use std::collections::{HashMap, HashSet};
-
 use super::keys;
 use super::keys::kind::KindConfig;
 use super::model::Config;
 use super::schema::{Effect, KeyValue};
-use super::show::written;
+use super::show::{kind_entries, written};
 use super::text::{toml_key, toml_strings};
 
 /// Shown in place of a variable's value, which may be a secret.
@@ -73,7 +71,7 @@ fn general_values(config: &Config) -> Vec<SetValue> {
 fn kind_values(config: &KindConfig) -> Vec<SetValue> {
     let header = format!("kinds.{}", config.name);
     let mut values = Vec::new();
-    for entry in config.entries().into_iter().chain(config.confinement.entries()) {
+    for entry in kind_entries(config) {
         if entry.0.name == "env" {
             values.extend(config.env.iter().map(|(name, value)| SetValue {
                 path: format!("{header}.env.{}", toml_key(name)),
@@ -89,19 +87,17 @@ fn kind_values(config: &KindConfig) -> Vec<SetValue> {
 }
 
 fn compare(old: &[SetValue], new: &[SetValue]) -> Vec<Change> {
-    let before: HashMap<&str, &SetValue> = old.iter().map(|value| (value.path.as_str(), value)).collect();
-    let after: HashSet<&str> = new.iter().map(|value| value.path.as_str()).collect();
+    let find = |values: &'_ [SetValue], path: &str| values.iter().position(|value| value.path == path);
     let change = |value: &SetValue, old: Option<&SetValue>, new: Option<&SetValue>| Change {
         path: value.path.clone(),
         old: old.map(SetValue::shown),
         new: new.map(SetValue::shown),
         effect: value.effect,
     };
-    let set = new.iter().filter_map(|value| match before.get(value.path.as_str()) {
-        Some(old) if old.value == value.value => None,
-        old => Some(change(value, old.copied(), Some(value))),
-    });
-    let unset = old.iter().filter(|value| !after.contains(value.path.as_str()));
+    let set = new.iter().map(|value| (value, find(old, &value.path).map(|index| &old[index])));
+    let set = set.filter(|(value, old)| old.is_none_or(|old| old.value != value.value));
+    let unset = old.iter().filter(|value| find(new, &value.path).is_none());
+    let set = set.map(|(value, old)| change(value, old, Some(value)));
     set.chain(unset.map(|value| change(value, Some(value), None))).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Mistakes in the configuration: where, in which key, and what; collected until all of it was read.
 
+use std::cell::RefCell;
 use std::fmt;
 
 /// The place where a value was written. The order is that of a report: the file from top to bottom,
@@ -68,26 +69,28 @@ impl fmt::Display for ConfigErrors {
 pub(super) struct Mistakes {
     /// The file's name, as it is printed.
     pub(super) file: String,
-    found: Vec<Mistake>,
+    found: RefCell<Vec<Mistake>>,
 }
 
 impl Mistakes {
     pub(super) fn new(file: String) -> Self {
-        Self { file, found: Vec::new() }
+        Self { file, found: RefCell::default() }
     }
 
-    pub(super) fn add(&mut self, location: &Location, path: impl Into<String>, problem: impl Into<String>) {
-        self.found.push(Mistake { location: location.clone(), path: path.into(), problem: problem.into() });
+    pub(super) fn add(&self, location: &Location, path: impl Into<String>, problem: impl Into<String>) {
+        let mistake = Mistake { location: location.clone(), path: path.into(), problem: problem.into() };
+        self.found.borrow_mut().push(mistake);
     }
 
     /// Returns `Ok` if there were none.
-    pub(super) fn finish(mut self) -> Result<(), ConfigErrors> {
-        if self.found.is_empty() {
+    pub(super) fn finish(self) -> Result<(), ConfigErrors> {
+        let mut mistakes = self.found.into_inner();
+        if mistakes.is_empty() {
             return Ok(());
         }
-        self.found.sort_by(|a, b| a.location.cmp(&b.location));
+        mistakes.sort_by(|a, b| a.location.cmp(&b.location));
         // The parser reports a broken bracket once for each level that it leaves open.
-        self.found.dedup();
-        Err(ConfigErrors { file: self.file, mistakes: self.found })
+        mistakes.dedup();
+        Err(ConfigErrors { file: self.file, mistakes })
     }
 }

@@ -18,7 +18,7 @@ pub(super) trait Scalar<T> {
 /// Format of a key's value, which may consist of several scalars.
 pub(super) trait Format<T> {
     /// Reads `node`, reporting every mistake in it; `None` if there was any.
-    fn read(&self, node: &TomlNode, report: &mut ValueReport<'_>) -> Option<T>;
+    fn read(&self, node: &TomlNode, report: &ValueReport<'_>) -> Option<T>;
     /// The value in TOML; `None` if it is unset.
     fn show(&self, value: &T) -> Option<String>;
     /// The value of a key that is not written and has no default.
@@ -33,11 +33,11 @@ pub(super) struct ValueReport<'a> {
     pub(super) path: String,
     /// Relative paths start here.
     pub(super) base: &'a Path,
-    pub(super) mistakes: &'a mut Mistakes,
+    pub(super) mistakes: &'a Mistakes,
 }
 
 impl<T, S: Scalar<T>> Format<T> for S {
-    fn read(&self, node: &TomlNode, report: &mut ValueReport<'_>) -> Option<T> {
+    fn read(&self, node: &TomlNode, report: &ValueReport<'_>) -> Option<T> {
         let value = self.parse(node, report.base);
         value.map_err(|problem| report.mistakes.add(&node.location, &report.path, problem)).ok()
     }
@@ -51,7 +51,7 @@ impl<T, S: Scalar<T>> Format<T> for S {
 pub(super) struct Optional<F>(pub(super) F);
 
 impl<T, F: Format<T>> Format<Option<T>> for Optional<F> {
-    fn read(&self, node: &TomlNode, report: &mut ValueReport<'_>) -> Option<Option<T>> {
+    fn read(&self, node: &TomlNode, report: &ValueReport<'_>) -> Option<Option<T>> {
         self.0.read(node, report).map(Some)
     }
 
@@ -64,11 +64,25 @@ impl<T, F: Format<T>> Format<Option<T>> for Optional<F> {
     }
 }
 
+/// A format whose values must pass a check as well.
+pub(super) struct Checked<S, T>(pub(super) S, pub(super) fn(&T) -> Result<(), String>);
+
+impl<T, S: Scalar<T>> Scalar<T> for Checked<S, T> {
+    fn parse(&self, node: &TomlNode, base: &Path) -> Result<T, String> {
+        let value = self.0.parse(node, base)?;
+        (self.1)(&value).map(|()| value)
+    }
+
+    fn write(&self, value: &T) -> String {
+        self.0.write(value)
+    }
+}
+
 /// An array of strings. Its items are checked one by one, so each mistake has its own location.
 pub(super) struct List<S>(pub(super) S);
 
 impl<T, S: Scalar<T>> Format<Vec<T>> for List<S> {
-    fn read(&self, node: &TomlNode, report: &mut ValueReport<'_>) -> Option<Vec<T>> {
+    fn read(&self, node: &TomlNode, report: &ValueReport<'_>) -> Option<Vec<T>> {
         let TomlValue::Array(nodes) = &node.value else {
             let problem = wrong_type(node, "an array of strings, like [\"a\", \"b\"]");
             report.mistakes.add(&node.location, &report.path, problem);

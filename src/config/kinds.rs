@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::error::{Location, Mistakes};
+use super::error::Location;
 use super::keys::confinement::{self, Confinement};
 use super::keys::kind::{Affinity, KindConfig, KindSettings};
 use super::keys::pool::PoolSettings;
 use super::numbers::{show_duration, show_size};
-use super::reader::{SectionReader, Setting};
+use super::reader::SectionReader;
 use super::strings::Word;
 use super::text::{first_few, quote, segment};
 
@@ -19,41 +19,30 @@ pub(super) struct ReadKind<'t> {
     name: String,
     settings: KindSettings<'t>,
     confinement: Confinement,
-    /// As `kinds.embed`.
-    path: String,
-    header: Location,
+    section: SectionReader<'t>,
 }
 
 impl<'t> ReadKind<'t> {
     /// Reads the kind called `name` and checks its own rules.
-    pub(super) fn read(name: &str, mut section: SectionReader<'t, '_>) -> Self {
+    pub(super) fn read(name: &str, section: SectionReader<'t>) -> Self {
         if !is_kind_name(name) {
             let rule = "is not a kind's name: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter";
             section.mistakes.add(&section.header, &section.path, rule);
         }
-        let mut settings = KindSettings::read(&mut section);
+        let mut settings = KindSettings::read(&section);
         if settings.command.written().is_some_and(Vec::is_empty) {
             section.report(&settings.command, "must not be empty");
         }
-        check_capabilities(&settings, &mut section);
-        check_sizes(&mut settings, &mut section);
-        check_times(&mut settings, &mut section);
-        check_affinity(&mut settings, &mut section);
-        let confinement = confinement::read(&mut section);
-        Self { name: name.to_owned(), settings, confinement, path: section.path, header: section.header }
+        check_capabilities(&settings, &section);
+        check_sizes(&mut settings, &section);
+        check_times(&mut settings, &section);
+        check_affinity(&mut settings, &section);
+        let confinement = confinement::read(&section);
+        Self { name: name.to_owned(), settings, confinement, section }
     }
 
     pub(super) fn into_config(self) -> KindConfig {
         self.settings.into_config(self.name.into(), self.confinement)
-    }
-
-    fn report<T>(&self, mistakes: &mut Mistakes, (key, setting): (&str, &Setting<'_, T>), problem: String) {
-        let location = setting.node.map_or(&self.header, |node| &node.location);
-        mistakes.add(location, format!("{}.{key}", self.path), problem);
-    }
-
-    fn report_min(&self, mistakes: &mut Mistakes, problem: String) {
-        self.report(mistakes, ("min", &self.settings.min), problem);
     }
 
     fn min(&self) -> u64 {
@@ -71,8 +60,8 @@ fn is_kind_name(name: &str) -> bool {
     name.len() <= 63 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_allowed)
 }
 
-fn check_capabilities(settings: &KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
-    let items = settings.capabilities.node.map_or(&[][..], |node| node.items());
+fn check_capabilities(settings: &KindSettings<'_>, section: &SectionReader<'_>) {
+    let items = settings.capabilities.items();
     if items.len() > MAX_CAPABILITIES {
         let problem = format!("lists {}; at most {MAX_CAPABILITIES} are allowed", items.len());
         return section.report(&settings.capabilities, problem);
@@ -82,13 +71,12 @@ fn check_capabilities(settings: &KindSettings<'_>, section: &mut SectionReader<'
         if let Some(text) = item.text()
             && !seen.insert(text)
         {
-            let path = format!("{}.capabilities[{index}]", section.path);
-            section.mistakes.add(&item.location, path, format!("{} is listed twice", quote(text)));
+            section.report_item(&settings.capabilities, index, format!("{} is listed twice", quote(text)));
         }
     }
 }
 
-fn check_sizes(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+fn check_sizes(settings: &mut KindSettings<'_>, section: &SectionReader<'_>) {
     let (min, max) = (&settings.min, &mut settings.max);
     if max.is_default() {
         max.value = max.value.max(min.value.try_into().unwrap_or(max.value));
@@ -107,7 +95,7 @@ fn check_sizes(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, 
     }
 }
 
-fn check_times(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+fn check_times(settings: &mut KindSettings<'_>, section: &SectionReader<'_>) {
     section.keep_order(&mut settings.connect_timeout, &settings.start_timeout, show_duration);
     section.keep_order(&mut settings.restart_backoff, &settings.restart_backoff_max, show_duration);
     let (warning, timeout) = (&mut settings.heartbeat_warning, &settings.heartbeat_timeout);
@@ -123,7 +111,7 @@ fn check_times(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, 
 }
 
 /// A keyed kind is strict by nature, so any other affinity is a mistake there.
-fn check_affinity(settings: &mut KindSettings<'_>, section: &mut SectionReader<'_, '_>) {
+fn check_affinity(settings: &mut KindSettings<'_>, section: &SectionReader<'_>) {
     let affinity = &mut settings.affinity;
     if !settings.keyed.value {
         return;
@@ -137,14 +125,14 @@ fn check_affinity(settings: &mut KindSettings<'_>, section: &mut SectionReader<'
 }
 
 /// Checks the rules between kinds, and that the pool has room for them.
-pub(super) fn check_together(kinds: &[ReadKind<'_>], pool: &PoolSettings<'_>, mistakes: &mut Mistakes) {
-    report_shared_types(kinds, mistakes);
+pub(super) fn check_together(kinds: &[ReadKind<'_>], pool: &PoolSettings<'_>) {
+    report_shared_types(kinds);
     if let Some(limit) = pool.max_workers.valid() {
-        report_too_many(kinds, limit.get() as u64, mistakes);
+        report_too_many(kinds, limit.get() as u64);
     }
     // A mistaken budget reads as none, so the kinds are not held to it.
     if let Some(budget) = pool.memory_budget.value {
-        report_over_budget(kinds, budget, mistakes);
+        report_over_budget(kinds, budget);
     }
 }
 
@@ -157,11 +145,10 @@ pub(super) fn served_types(kinds: &[ReadKind<'_>]) -> Option<BTreeSet<String>> {
 }
 
 /// A query that names only its type must find one kind.
-fn report_shared_types(kinds: &[ReadKind<'_>], mistakes: &mut Mistakes) {
+fn report_shared_types(kinds: &[ReadKind<'_>]) {
     let mut first: HashMap<&str, (&str, &Location)> = HashMap::new();
     for kind in kinds {
-        let items = kind.settings.types.node.map_or(&[][..], |node| node.items());
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in kind.settings.types.items().iter().enumerate() {
             let Some(text) = item.text() else {
                 continue;
             };
@@ -174,21 +161,21 @@ fn report_shared_types(kinds: &[ReadKind<'_>], mistakes: &mut Mistakes) {
                 Some((other, location)) => format!(
                     "{} is already served by kind `{other}` ({}); a type belongs to one kind",
                     quote(text),
-                    location.in_file(&mistakes.file)
+                    location.in_file(&kind.section.mistakes.file)
                 ),
             };
-            mistakes.add(&item.location, format!("{}.types[{index}]", kind.path), problem);
+            kind.section.report_item(&kind.settings.types, index, problem);
         }
     }
 }
 
 /// The pool must have room for the `min` of each kind, and of all of them together.
-fn report_too_many(kinds: &[ReadKind<'_>], limit: u64, mistakes: &mut Mistakes) {
+fn report_too_many(kinds: &[ReadKind<'_>], limit: u64) {
     let mut is_each_fitting = true;
     for kind in kinds.iter().filter(|kind| kind.min() > limit) {
         is_each_fitting = false;
         let problem = format!("{} is more than `pool.max_workers`, which is {limit}", kind.min());
-        kind.report_min(mistakes, problem);
+        kind.section.report(&kind.settings.min, problem);
     }
     if !is_each_fitting || kinds.iter().any(|kind| kind.settings.min.valid().is_none()) {
         return;
@@ -197,12 +184,12 @@ fn report_too_many(kinds: &[ReadKind<'_>], limit: u64, mistakes: &mut Mistakes) 
         let parts = first_few(kinds.iter().map(|kind| format!("{} {}", segment(&kind.name), kind.min())));
         let problem =
             format!("the kinds' `min` add up to {sum} ({parts}), more than pool.max_workers, which is {limit}");
-        kind.report_min(mistakes, problem);
+        kind.section.report(&kind.settings.min, problem);
     }
 }
 
 /// Each kind must set the memory of a worker, one worker must fit the budget, and so must those that are kept warm.
-fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64, mistakes: &mut Mistakes) {
+fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64) {
     let shown_budget = show_size(&budget);
     let mut is_each_fitting = true;
     for kind in kinds {
@@ -213,7 +200,7 @@ fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64, mistakes: &mut Mistak
                 "is required, because pool.memory_budget is {shown_budget}: write what one worker needs, like \
                  memory = \"512MiB\", or remove the budget"
             );
-            kind.report(mistakes, ("memory", memory), problem);
+            kind.section.report(memory, problem);
         } else if let Some(bytes) = memory.value.filter(|bytes| *bytes > budget) {
             is_each_fitting = false;
             let problem = format!(
@@ -221,7 +208,7 @@ fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64, mistakes: &mut Mistak
                  start: lower `memory`, or raise the budget",
                 show_size(&bytes)
             );
-            kind.report(mistakes, ("memory", memory), problem);
+            kind.section.report(memory, problem);
         }
     }
     if let Some((kind, sum)) = crossing(kinds, budget, ReadKind::min_memory).filter(|_| is_each_fitting) {
@@ -234,7 +221,7 @@ fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64, mistakes: &mut Mistak
             show_size(&sum),
             first_few(kinds.iter().map(part))
         );
-        kind.report_min(mistakes, problem);
+        kind.section.report(&kind.settings.min, problem);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Layers above the file: environment variables first, then flags.
 
 use super::error::{Location, Mistakes};
-use super::keys::{SECTIONS, SERVER, Section};
+use super::keys::{SECTIONS, SERVER};
+use super::schema::Section;
 use super::text::{closest, segment};
 use super::tree::{TomlNode, TomlTable, TomlValue, parse_value};
 
@@ -19,7 +20,7 @@ struct VariableTarget {
 }
 
 /// Puts the variables over `tree` and reports those that set nothing.
-pub(super) fn apply_variables(variables: &[(String, String)], tree: &mut TomlTable, mistakes: &mut Mistakes) {
+pub(super) fn apply_variables(variables: &[(String, String)], tree: &mut TomlTable, mistakes: &Mistakes) {
     let targets = targets(tree);
     for (name, text) in variables.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
         let location = Location::Variable(name.clone());

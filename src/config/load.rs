@@ -54,53 +54,48 @@ impl Config {
         env: impl IntoIterator<Item = (String, String)>,
         overrides: &Overrides,
     ) -> Result<Self, ConfigErrors> {
-        let mut mistakes = Mistakes::new(source.name());
-        let base = source.base_dir();
-        let tree = source
-            .text()
-            .map_err(|(location, problem)| mistakes.add(&location, "", problem))
-            .ok()
-            .and_then(|text| parse_document(&text, &mut mistakes));
+        let SourceText { name, base, text } = source.open();
+        let mistakes = Mistakes::new(name);
+        let text = text.map_err(|(location, problem)| mistakes.add(&location, "", problem)).ok();
+        let tree = text.and_then(|text| parse_document(&text, &mistakes));
         let Some(mut tree) = tree else {
             return Err(mistakes.finish().expect_err("there is no tree for a reason that was reported"));
         };
         let variables: Vec<_> = env.into_iter().collect();
-        apply_variables(&variables, &mut tree, &mut mistakes);
+        apply_variables(&variables, &mut tree, &mistakes);
         for (flag, key, text) in [("--listen", "listen", &overrides.listen), ("--http", "http", &overrides.http)] {
             if let Some(text) = text {
                 apply_flag(flag, key, text, &mut tree);
             }
         }
         let temporary_dir = variables.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value.as_str());
-        let config = ConfigReader { tree: &tree, base: &base, temporary_dir, mistakes: &mut mistakes }.read();
+        let config = ConfigReader { tree: &tree, base: &base, temporary_dir, mistakes: &mistakes }.read();
         mistakes.finish().map(|()| config)
     }
 }
 
+/// A source that was opened.
+struct SourceText {
+    /// The name that mistakes are reported under.
+    name: String,
+    /// Relative paths start here.
+    base: PathBuf,
+    text: Result<String, (Location, String)>,
+}
+
 impl Source {
-    fn name(&self) -> String {
+    fn open(self) -> SourceText {
         match self {
-            Self::File(path) => path.display().to_string(),
-            Self::Text { name, .. } => name.clone(),
-            Self::BuiltIn { .. } => "the built-in config".to_owned(),
-        }
-    }
-
-    fn base_dir(&self) -> PathBuf {
-        match self {
-            Self::File(path) => path.parent().unwrap_or(Path::new("")).to_owned(),
-            Self::Text { base_dir, .. } => base_dir.clone(),
-            Self::BuiltIn { .. } => PathBuf::new(),
-        }
-    }
-
-    fn text(self) -> Result<String, (Location, String)> {
-        match self {
-            Self::File(path) => read_file(&path),
-            Self::Text { text, .. } => Ok(text),
-            Self::BuiltIn { executable } => match executable.to_str() {
-                Some(executable) => Ok(built_in(executable)),
-                None => Err((Location::File, NOT_UTF8.to_owned())),
+            Self::File(path) => SourceText {
+                name: path.display().to_string(),
+                base: path.parent().unwrap_or(Path::new("")).to_owned(),
+                text: read_file(&path),
+            },
+            Self::Text { name, text, base_dir } => SourceText { name, base: base_dir, text: Ok(text) },
+            Self::BuiltIn { executable } => SourceText {
+                name: "the built-in config".to_owned(),
+                base: PathBuf::new(),
+                text: executable.to_str().map(built_in).ok_or((Location::File, NOT_UTF8.to_owned())),
             },
         }
     }

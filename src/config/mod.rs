@@ -31,7 +31,6 @@ mod layers;
 mod load;
 
 mod environment;
-mod page;
 mod show;
 
 mod changes;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::error::{Location, Mistakes};
+use super::keys;
 use super::keys::dead_letters::{DeadLettersConfig, DeadLettersSettings};
 use super::keys::kind::KindConfig;
 use super::keys::pool::PoolConfig;
@@ -12,9 +13,9 @@ use super::keys::recovery::{Recovery, RecoveryConfig};
 use super::keys::results::{ResultsConfig, ResultsSettings};
 use super::keys::retry::RetryConfig;
 use super::keys::server::ServerConfig;
-use super::keys::{self, Section};
 use super::kinds::{ReadKind, check_together, served_types};
 use super::reader::SectionReader;
+use super::schema::Section;
 use super::strings::not_empty;
 use super::text::{first_few, quote, segment};
 use super::tree::{TomlField, TomlTable};
@@ -41,26 +42,25 @@ pub(super) struct ConfigReader<'a> {
     pub(super) base: &'a Path,
     /// The variable `TMPDIR`.
     pub(super) temporary_dir: Option<&'a str>,
-    pub(super) mistakes: &'a mut Mistakes,
+    pub(super) mistakes: &'a Mistakes,
 }
 
 impl<'a> ConfigReader<'a> {
     /// Reads everything. If there are mistakes, the result serves only to find more of them.
-    pub(super) fn read(mut self) -> Config {
+    pub(super) fn read(&self) -> Config {
         for field in &self.tree.fields {
             if let Some(problem) = unknown_section(&field.name) {
                 self.mistakes.add(&field.location, segment(&field.name), problem);
             }
         }
-        let server = keys::server::read(&mut self.open(&keys::SERVER));
-        let temporary_dir = self.temporary_dir;
-        let pool = keys::pool::read(&mut self.open(&keys::POOL), temporary_dir);
-        let queue = QueueSettings::read(&mut self.open(&keys::QUEUE)).into_config();
-        let retry = keys::retry::read(&mut self.open(&keys::RETRY));
-        let dead_letters = DeadLettersSettings::read(&mut self.open(&keys::DEAD_LETTERS)).into_config();
-        let results = ResultsSettings::read(&mut self.open(&keys::RESULTS)).into_config();
+        let server = keys::server::read(&self.open(&keys::SERVER));
+        let pool = keys::pool::read(&self.open(&keys::POOL), self.temporary_dir);
+        let queue = QueueSettings::read(&self.open(&keys::QUEUE)).into_config();
+        let retry = keys::retry::read(&self.open(&keys::RETRY));
+        let dead_letters = DeadLettersSettings::read(&self.open(&keys::DEAD_LETTERS)).into_config();
+        let results = ResultsSettings::read(&self.open(&keys::RESULTS)).into_config();
         let (kinds, is_complete) = self.kinds();
-        check_together(&kinds, &pool, self.mistakes);
+        check_together(&kinds, &pool);
         // A kind that could not be read may serve any type.
         let served = served_types(&kinds).filter(|_| is_complete);
         let recovery = self.recovery(served.as_ref());
@@ -69,7 +69,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Opens the only section of its kind; one that is not written is empty.
-    fn open(&mut self, section: &Section) -> SectionReader<'a, '_> {
+    fn open(&self, section: &'static Section) -> SectionReader<'a> {
         const EMPTY: &TomlTable = &TomlTable { fields: Vec::new() };
         let path = section.root().to_owned();
         let field = self.tree.get(&path);
@@ -80,22 +80,22 @@ impl<'a> ConfigReader<'a> {
 
     /// Opens `table` as a section, and reports the keys that it should not have.
     fn open_table(
-        &mut self,
-        section: &Section,
+        &self,
+        section: &'static Section,
         path: String,
         table: &'a TomlTable,
         header: Location,
-    ) -> SectionReader<'a, '_> {
+    ) -> SectionReader<'a> {
         for field in &table.fields {
             if let Some(problem) = unknown_key(section, &field.name) {
                 self.mistakes.add(&field.location, format!("{path}.{}", segment(&field.name)), problem);
             }
         }
-        SectionReader { path, header, table, base: self.base, mistakes: self.mistakes }
+        SectionReader { section, path, header, table, base: self.base, mistakes: self.mistakes }
     }
 
     /// The table that `field`, called `path`, must be; reports another value.
-    fn table(&mut self, field: &'a TomlField, path: &str, header: &str) -> Option<&'a TomlTable> {
+    fn table(&self, field: &'a TomlField, path: &str, header: &str) -> Option<&'a TomlTable> {
         let table = field.node.table();
         if table.is_none() {
             let problem = format!("must be a section, written [{header}], not {}", field.node.type_name());
@@ -105,7 +105,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// The kinds that could be read, and true if these are all.
-    fn kinds(&mut self) -> (Vec<ReadKind<'a>>, bool) {
+    fn kinds(&self) -> (Vec<ReadKind<'a>>, bool) {
         let field = self.tree.get("kinds");
         let table = field.map(|field| self.table(field, "kinds", keys::KIND.header));
         let fields = match table {
@@ -122,15 +122,15 @@ impl<'a> ConfigReader<'a> {
         (kinds, is_complete)
     }
 
-    fn kind(&mut self, field: &'a TomlField) -> Option<ReadKind<'a>> {
+    fn kind(&self, field: &'a TomlField) -> Option<ReadKind<'a>> {
         let path = format!("kinds.{}", segment(&field.name));
         let table = self.table(field, &path, &path)?;
         Some(ReadKind::read(&field.name, self.open_table(&keys::KIND, path, table, field.location.clone())))
     }
 
     /// The recovery of all types; `served` are the types that there can be, if these are known.
-    fn recovery(&mut self, served: Option<&BTreeSet<String>>) -> RecoveryConfig {
-        let default = Recovery::read_default(&mut self.open(&keys::RECOVERY));
+    fn recovery(&self, served: Option<&BTreeSet<String>>) -> RecoveryConfig {
+        let default = Recovery::read(&self.open(&keys::RECOVERY));
         // Another value in place of [recovery] was reported when that was opened.
         let types = self.tree.table("recovery").and_then(|recovery| recovery.get("types"));
         let types = types.and_then(|field| self.table(field, "recovery.types", keys::RECOVERY_TYPE.header));
@@ -141,8 +141,8 @@ impl<'a> ConfigReader<'a> {
                 self.mistakes.add(&field.location, &path, problem);
             }
             if let Some(table) = self.table(field, &path, &path) {
-                let mut section = self.open_table(&keys::RECOVERY_TYPE, path, table, field.location.clone());
-                recovery.types.insert(field.name.clone(), Recovery::read_type(&mut section));
+                let section = self.open_table(&keys::RECOVERY_TYPE, path, table, field.location.clone());
+                recovery.types.insert(field.name.clone(), Recovery::read(&section));
             }
         }
         recovery

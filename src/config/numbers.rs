@@ -1,8 +1,9 @@
 //! Formats of numbers, durations, sizes and booleans, and the bounds that several keys share.
 
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -53,65 +54,23 @@ impl<T, S: Scalar<T>> Scalar<Option<T>> for Or<S> {
     }
 }
 
-/// An integer type that a key can have.
-pub(super) trait Number: Copy {
-    fn from_u64(number: u64) -> Option<Self>;
-    fn to_u64(self) -> u64;
-}
-
-macro_rules! numbers {
-    ($($type:ident, $inner:ty, $get:expr;)*) => {$(
-        impl Number for $type {
-            fn from_u64(number: u64) -> Option<Self> {
-                <$inner>::try_from(number).ok()?.try_into().ok()
-            }
-
-            fn to_u64(self) -> u64 {
-                let get: fn(Self) -> $inner = $get;
-                get(self) as u64
-            }
-        }
-    )*};
-}
-
-numbers! {
-    u32, u32, |number| number;
-    u64, u64, |number| number;
-    usize, usize, |number| number;
-    NonZeroU32, u32, Self::get;
-    NonZeroU64, u64, Self::get;
-    NonZeroUsize, usize, Self::get;
-}
-
-/// Zero is `None`.
-impl Number for Option<NonZeroU32> {
-    fn from_u64(number: u64) -> Option<Self> {
-        u32::try_from(number).ok().map(NonZeroU32::new)
-    }
-
-    fn to_u64(self) -> u64 {
-        self.map_or(0, NonZeroU32::get).into()
-    }
-}
-
 /// A whole number.
 pub(super) struct Integer(pub(super) RangeInclusive<u64>);
 
-impl<T: Number> Scalar<T> for Integer {
+impl<T: FromStr + Display> Scalar<T> for Integer {
     fn parse(&self, node: &TomlNode, _: &Path) -> Result<T, String> {
         let TomlValue::Integer(number) = node.value else {
             return Err(wrong_type(node, "a whole number, without quotes"));
         };
-        let unsigned = number.and_then(|number| u64::try_from(number).ok());
-        unsigned.filter(|number| self.0.contains(number)).and_then(T::from_u64).ok_or_else(|| {
-            let got = number.map_or("beyond 64 bits".to_owned(), |number| number.to_string());
-            format!("must be from {} to {}, but is {got}", self.0.start(), self.0.end())
-        })
+        let text = number.map_or("beyond 64 bits".to_owned(), |number| number.to_string());
+        let in_range = text.parse().is_ok_and(|number| self.0.contains(&number));
+        let number = in_range.then(|| text.parse().ok()).flatten();
+        number.ok_or_else(|| format!("must be from {} to {}, but is {text}", self.0.start(), self.0.end()))
     }
 
     /// Five digits and more are grouped by three.
     fn write(&self, value: &T) -> String {
-        let digits = value.to_u64().to_string();
+        let digits = value.to_string();
         let is_grouped = digits.len() > 4;
         let mut text = String::new();
         for (index, digit) in digits.char_indices() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::error::{Location, Mistakes};
 use super::format::{Format, ValueReport};
-use super::schema::{ConfigKey, Fallback};
+use super::schema::{ConfigKey, Fallback, Section};
 use super::tree::{TomlNode, TomlTable, parse_value};
 
 /// A value that was read, and its origin.
@@ -18,7 +18,7 @@ pub(super) struct Setting<'t, T> {
     is_mistaken: bool,
 }
 
-impl<T> Setting<'_, T> {
+impl<'t, T> Setting<'t, T> {
     /// True if the value is not written and need not be.
     pub(super) fn is_default(&self) -> bool {
         self.node.is_none() && !self.is_mistaken
@@ -29,6 +29,11 @@ impl<T> Setting<'_, T> {
         (!self.is_mistaken).then_some(&self.value)
     }
 
+    /// The items of an array as they are written, mistaken or not.
+    pub(super) fn items(&self) -> &'t [TomlNode] {
+        self.node.map_or(&[], TomlNode::items)
+    }
+
     /// The value if it is written, and not mistaken.
     pub(super) fn written(&self) -> Option<&T> {
         self.valid().filter(|_| self.node.is_some())
@@ -36,23 +41,25 @@ impl<T> Setting<'_, T> {
 }
 
 /// Reads one section.
-pub(super) struct SectionReader<'t, 'm> {
+pub(super) struct SectionReader<'t> {
+    pub(super) section: &'static Section,
     /// As `server` or `kinds.embed`.
     pub(super) path: String,
     /// The location of the section's header; the whole file if there is none.
     pub(super) header: Location,
     pub(super) table: &'t TomlTable,
     /// Relative paths start here.
-    pub(super) base: &'m Path,
-    pub(super) mistakes: &'m mut Mistakes,
+    pub(super) base: &'t Path,
+    pub(super) mistakes: &'t Mistakes,
 }
 
-impl<'t> SectionReader<'t, '_> {
-    pub(super) fn read<T>(&mut self, key: &'static ConfigKey, format: &impl Format<T>) -> Setting<'t, T> {
+impl<'t> SectionReader<'t> {
+    pub(super) fn read<T>(&self, name: &str, format: &impl Format<T>) -> Setting<'t, T> {
+        let key = self.section.key(name);
         let node = self.table.get(key.name).map(|field| &field.node);
         let value = node.and_then(|node| {
             let path = format!("{}.{}", self.path, key.name);
-            format.read(node, &mut ValueReport { path, base: self.base, mistakes: self.mistakes })
+            format.read(node, &ValueReport { path, base: self.base, mistakes: self.mistakes })
         });
         let is_missing = node.is_none() && matches!(key.fallback, Fallback::Required(..));
         let is_mistaken = is_missing || (node.is_some() && value.is_none());
@@ -67,14 +74,20 @@ impl<'t> SectionReader<'t, '_> {
     }
 
     /// Reports a mistake in `setting`: where it is written, or at the section's header.
-    pub(super) fn report<T>(&mut self, setting: &Setting<'_, T>, problem: impl Into<String>) {
+    pub(super) fn report<T>(&self, setting: &Setting<'_, T>, problem: impl Into<String>) {
         let location = setting.node.map_or(&self.header, |node| &node.location);
         self.mistakes.add(location, format!("{}.{}", self.path, setting.key.name), problem);
     }
 
+    /// Reports a mistake in one item of an array.
+    pub(super) fn report_item<T>(&self, setting: &Setting<'_, T>, index: usize, problem: impl Into<String>) {
+        let path = format!("{}.{}[{index}]", self.path, setting.key.name);
+        self.mistakes.add(&setting.items()[index].location, path, problem);
+    }
+
     /// Reports `low` if it is more than `high`. A `low` that is not written is lowered instead.
     pub(super) fn keep_order<T: PartialOrd + Copy>(
-        &mut self,
+        &self,
         low: &mut Setting<'_, T>,
         high: &Setting<'_, T>,
         show: impl Fn(&T) -> String,
@@ -95,7 +108,7 @@ fn fallback<T>(key: &ConfigKey, format: &impl Format<T>) -> T {
     let (Fallback::Default(text) | Fallback::Dependent(text) | Fallback::Required(text, _)) = key.fallback else {
         return format.unset();
     };
-    let mut mistakes = Mistakes::new(String::new());
-    let mut report = ValueReport { path: String::new(), base: Path::new(""), mistakes: &mut mistakes };
-    format.read(&parse_value(text, &Location::File), &mut report).expect("the declared value is valid")
+    let mistakes = Mistakes::new(String::new());
+    let report = ValueReport { path: String::new(), base: Path::new(""), mistakes: &mistakes };
+    format.read(&parse_value(text, &Location::File), &report).expect("the declared value is valid")
 }

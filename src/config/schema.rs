@@ -47,6 +47,51 @@ impl ConfigKey {
     }
 }
 
+/// Suffix of a header that stands for any number of sections, each with a NAME of its own.
+const NAME: &str = ".NAME";
+
+/// A section of the file.
+#[derive(Debug)]
+pub(super) struct Section {
+    /// The text in the brackets of its header.
+    pub(super) header: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) tables: &'static [&'static [ConfigKey]],
+    /// Keys that are planned, but that this version does not know.
+    pub(super) unsupported: &'static [&'static str],
+}
+
+impl Section {
+    pub(super) const fn new(header: &'static str, doc: &'static str, tables: &'static [&'static [ConfigKey]]) -> Self {
+        Self { header, doc, tables, unsupported: &[] }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static ConfigKey> {
+        self.tables.iter().copied().flatten()
+    }
+
+    /// The key called `name`, which the section must have.
+    pub(super) fn key(&self, name: &str) -> &'static ConfigKey {
+        self.keys().find(|key| key.name == name).expect("the section has the keys of its struct")
+    }
+
+    /// True if there is one such section for each NAME.
+    pub(super) fn is_named(&self) -> bool {
+        self.header.ends_with(NAME)
+    }
+
+    /// The tables that lead to it, from the top of the file; of a named section the last one holds all of them.
+    pub(super) fn path<'a>(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let header: &'a str = self.header;
+        header.trim_end_matches(NAME).split('.')
+    }
+
+    /// The name of its table at the top of the file.
+    pub(super) fn root(&self) -> &'static str {
+        self.path().next().expect("a header has a first part")
+    }
+}
+
 /// A key and its value in TOML; `None` if it is unset.
 pub(super) type KeyValue = (&'static ConfigKey, Option<String>);
 
@@ -93,9 +138,12 @@ macro_rules! keys {
             ),+];
 
             /// The keys with their values.
-            pub(in crate::config) fn entries(&self) -> Vec<$crate::config::schema::KeyValue> {
+            pub(in crate::config) fn entries(
+                &self,
+                section: &$crate::config::schema::Section,
+            ) -> Vec<$crate::config::schema::KeyValue> {
                 use $crate::config::format::Format;
-                Self::KEYS.iter().zip([$(Format::show(&$format, &self.$key)),+]).collect()
+                vec![$((section.key(stringify!($key)), Format::show(&$format, &self.$key))),+]
             }
         }
 
@@ -105,10 +153,8 @@ macro_rules! keys {
         }
 
         impl<'t> $settings<'t> {
-            pub(in crate::config) fn read(section: &mut $crate::config::reader::SectionReader<'t, '_>) -> Self {
-                let mut keys = $config::KEYS.iter();
-                let mut next = || keys.next().expect("each field has its key");
-                Self { $($key: section.read(next(), &$format)),+ }
+            pub(in crate::config) fn read(section: &$crate::config::reader::SectionReader<'t>) -> Self {
+                Self { $($key: section.read(stringify!($key), &$format)),+ }
             }
 
             pub(in crate::config) fn into_config(self $($(, $extra: $extra_type)+)?) -> $config {

@@ -1,10 +1,12 @@
 //! Writes the configuration in effect, and the commented example file.
 
-use super::keys::{self, SECTIONS, Section};
+use super::keys::kind::KindConfig;
+use super::keys::{self, SECTIONS};
 use super::model::Config;
-use super::page::TomlPage;
-use super::schema::{ConfigKey, Effect, Fallback, KeyValue};
+use super::schema::{ConfigKey, Effect, Fallback, KeyValue, Section};
 use super::text::toml_key;
+
+const COMMENT_MAX_CHARS: usize = 100;
 
 /// Explanation of the marks behind the documentation of a key.
 const LEGEND: &str = "A reload applies a changed value at once, unless the key is marked: (rolls), the kind's workers \
@@ -57,35 +59,40 @@ pub fn show(config: &Config) -> String {
             write(&mut page, key, value);
         }
     }
-    page.into_text()
+    page.text
 }
 
 /// Every section of `config` with its keys.
 pub(super) fn written(config: &Config) -> Vec<WrittenSection> {
-    let one = |section: &'static Section, entries| {
+    let one = |section: &'static Section, entries: Vec<KeyValue>| {
         let header = section.header.to_owned();
         WrittenSection { section, header, entries }
     };
     let mut sections = vec![
-        one(&keys::SERVER, config.server.entries()),
-        one(&keys::POOL, config.pool.entries()),
-        one(&keys::QUEUE, config.queue.entries()),
-        one(&keys::RECOVERY, config.recovery.default.default_entries()),
+        one(&keys::SERVER, config.server.entries(&keys::SERVER)),
+        one(&keys::POOL, config.pool.entries(&keys::POOL)),
+        one(&keys::QUEUE, config.queue.entries(&keys::QUEUE)),
+        one(&keys::RECOVERY, config.recovery.default.entries(&keys::RECOVERY)),
     ];
     sections.extend(config.recovery.types.iter().map(|(name, recovery)| WrittenSection {
         section: &keys::RECOVERY_TYPE,
         header: format!("recovery.types.{}", toml_key(name)),
-        entries: recovery.type_entries(),
+        entries: recovery.entries(&keys::RECOVERY_TYPE),
     }));
-    sections.push(one(&keys::RETRY, config.retry.entries()));
-    sections.push(one(&keys::DEAD_LETTERS, config.dead_letters.entries()));
-    sections.push(one(&keys::RESULTS, config.results.entries()));
+    sections.push(one(&keys::RETRY, config.retry.entries(&keys::RETRY)));
+    sections.push(one(&keys::DEAD_LETTERS, config.dead_letters.entries(&keys::DEAD_LETTERS)));
+    sections.push(one(&keys::RESULTS, config.results.entries(&keys::RESULTS)));
     sections.extend(config.kinds.iter().map(|kind| WrittenSection {
         section: &keys::KIND,
         header: format!("kinds.{}", kind.name),
-        entries: [kind.entries(), kind.confinement.entries()].concat(),
+        entries: kind_entries(kind),
     }));
     sections
+}
+
+/// The keys of one kind, with those of its confinement.
+pub(super) fn kind_entries(kind: &KindConfig) -> Vec<KeyValue> {
+    [kind.entries(&keys::KIND), kind.confinement.entries(&keys::KIND)].concat()
 }
 
 /// The documentation of a key, with the mark of its effect in a reload.
@@ -138,5 +145,50 @@ pub fn example() -> String {
     for (name, value) in EXAMPLE_SECOND_KIND {
         page.set(name, value);
     }
-    page.into_text()
+    page.text
+}
+
+/// A TOML document in the making.
+#[derive(Default)]
+struct TomlPage {
+    text: String,
+}
+
+impl TomlPage {
+    fn line(&mut self, line: &str) {
+        self.text += line;
+        self.text.push('\n');
+    }
+
+    /// A section's header, after an empty line and its documentation.
+    fn section(&mut self, doc: &str, header: &str) {
+        self.line("");
+        self.comment(doc);
+        self.line(&format!("[{header}]"));
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.line(&format!("{name} = {value}"));
+    }
+
+    /// A key behind a #: not set, but ready to be.
+    fn unset(&mut self, name: &str, value: &str) {
+        self.line(&format!("#{name} = {value}"));
+    }
+
+    /// Each line of `text` is a paragraph.
+    fn comment(&mut self, text: &str) {
+        for paragraph in text.lines() {
+            let mut line = "#".to_owned();
+            for word in paragraph.split(' ') {
+                if line.chars().count() + 1 + word.chars().count() > COMMENT_MAX_CHARS {
+                    self.line(&line);
+                    line.truncate(1);
+                }
+                line.push(' ');
+                line += word;
+            }
+            self.line(&line);
+        }
+    }
 }

@@ -42,20 +42,15 @@ pub(super) struct Choice;
 
 impl<T: Word> Scalar<T> for Choice {
     fn parse(&self, node: &TomlNode, _: &Path) -> Result<T, String> {
-        one_of(T::ALL, node)
+        let words = || T::ALL.iter().map(|(word, _)| toml_string(*word)).collect::<Vec<_>>().join(", ");
+        let text = node.text().ok_or_else(|| wrong_type(node, &format!("one of {}", words())))?;
+        let found = T::ALL.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or_else(|| format!("{} is not one of {}", quote(text), words()))
     }
 
     fn write(&self, value: &T) -> String {
         toml_string(value.word())
     }
-}
-
-/// The value that stands in `choices` for the word in `node`.
-pub(super) fn one_of<T: Copy>(choices: &[(&str, T)], node: &TomlNode) -> Result<T, String> {
-    let words = || choices.iter().map(|(word, _)| toml_string(*word)).collect::<Vec<_>>().join(", ");
-    let text = node.text().ok_or_else(|| wrong_type(node, &format!("one of {}", words())))?;
-    let found = choices.iter().find(|(word, _)| *word == text);
-    found.map(|(_, value)| *value).ok_or_else(|| format!("{} is not one of {}", quote(text), words()))
 }
 
 /// A string that passes a check.
@@ -88,6 +83,15 @@ pub(super) fn url(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{} is not a URL: write one like \"http://127.0.0.1:4317\"", quote(text)))
+}
+
+/// Accepts a path that the HTTP endpoint serves.
+pub(super) fn http_path(path: &str) -> Result<(), String> {
+    const PATHS: [&str; 4] = ["/", "/metrics", "/livez", "/readyz"];
+    if PATHS.contains(&path) {
+        return Ok(());
+    }
+    Err(format!("{} is not one of {}", quote(path), PATHS.map(toml_string).join(", ")))
 }
 
 /// Accepts the form of a user's name; the launcher finds out if the user exists.
@@ -131,7 +135,7 @@ pub(super) fn capability(word: &str) -> Result<(), String> {
 pub(super) struct Variables;
 
 impl Format<BTreeMap<String, String>> for Variables {
-    fn read(&self, node: &TomlNode, report: &mut ValueReport<'_>) -> Option<BTreeMap<String, String>> {
+    fn read(&self, node: &TomlNode, report: &ValueReport<'_>) -> Option<BTreeMap<String, String>> {
         let Some(table) = node.table() else {
             let problem = wrong_type(node, "a table of strings, like { A = \"b\" }");
             report.mistakes.add(&node.location, &report.path, problem);
@@ -210,25 +214,18 @@ pub(super) fn check_length(path: &Path, most: usize, reason: &str) -> Result<(),
     Err(format!("{} is {bytes} bytes long; at most {most} {reason}", quote(&path.to_string_lossy())))
 }
 
-/// An address to serve HTTP at, or "off".
+/// An address to serve HTTP at.
 pub(super) struct HttpAddress;
 
-impl Scalar<Option<SocketAddr>> for HttpAddress {
-    fn parse(&self, node: &TomlNode, _: &Path) -> Result<Option<SocketAddr>, String> {
-        let wanted = "an address, like \"127.0.0.1:9090\", or \"off\"";
-        let text = string(node, wanted)?;
-        if text == "off" {
-            return Ok(None);
-        }
-        let not_an_address = |_| {
-            let form = "write an IP address and port, like \"127.0.0.1:9090\", or \"off\"";
-            format!("{} is not an address: {form}", quote(text))
-        };
-        text.parse().map(Some).map_err(not_an_address)
+impl Scalar<SocketAddr> for HttpAddress {
+    fn parse(&self, node: &TomlNode, _: &Path) -> Result<SocketAddr, String> {
+        let text = string(node, "an address, like \"127.0.0.1:9090\", or \"off\"")?;
+        let form = "write an IP address and port, like \"127.0.0.1:9090\", or \"off\"";
+        text.parse().map_err(|_| format!("{} is not an address: {form}", quote(text)))
     }
 
-    fn write(&self, value: &Option<SocketAddr>) -> String {
-        toml_string(value.map_or("off".to_owned(), |address| address.to_string()))
+    fn write(&self, value: &SocketAddr) -> String {
+        toml_string(value.to_string())
     }
 }
 
@@ -285,18 +282,5 @@ impl Scalar<WorkDir> for WorkDirPath {
             WorkDir::At(path) => FilePath.write(path),
             WorkDir::Private => toml_string(PRIVATE),
         }
-    }
-}
-
-/// A path that the HTTP endpoint serves.
-pub(super) struct HttpPath;
-
-impl Scalar<String> for HttpPath {
-    fn parse(&self, node: &TomlNode, _: &Path) -> Result<String, String> {
-        one_of(&["/", "/metrics", "/livez", "/readyz"].map(|path| (path, path)), node).map(str::to_owned)
-    }
-
-    fn write(&self, value: &String) -> String {
-        toml_string(value)
     }
 }

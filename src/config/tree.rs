@@ -98,7 +98,7 @@ impl TomlTable {
 }
 
 /// Parses a whole document; `None` if it has a syntax error, after which the meaning of the rest is uncertain.
-pub(super) fn parse_document(text: &str, mistakes: &mut Mistakes) -> Option<TomlTable> {
+pub(super) fn parse_document(text: &str, mistakes: &Mistakes) -> Option<TomlTable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = LineIndex::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);

@@ -1,11 +1,12 @@
 //! Mistakes about names that the configuration does not have, each with the name that was probably meant.
 
-use super::keys::{SECTIONS, Section};
+use super::keys::SECTIONS;
+use super::schema::Section;
 use super::text::closest;
 
 /// The mistake about a key that `section` does not have; `None` if it has it.
 pub(super) fn unknown_key(section: &Section, name: &str) -> Option<String> {
-    let known: Vec<_> = section.keys().map(|key| key.name).chain(section.inner_tables()).collect();
+    let known: Vec<_> = section.keys().map(|key| key.name).chain(inner_tables(section)).collect();
     if known.contains(&name) {
         return None;
     }
@@ -13,6 +14,14 @@ pub(super) fn unknown_key(section: &Section, name: &str) -> Option<String> {
         return Some(format!("`{name}` is not supported by this version of remuda; remove it"));
     }
     Some(misplaced_key(name).unwrap_or_else(|| format!("unknown key; {}", hint(name, &known, &known))))
+}
+
+/// The tables inside `section` that lead to other sections.
+fn inner_tables(section: &Section) -> impl Iterator<Item = &'static str> {
+    SECTIONS.into_iter().filter_map(|other| {
+        let mut path = other.path();
+        path.next().filter(|outer| *outer == section.header).and(path.next())
+    })
 }
 
 /// The mistake about a section that does not exist; `None` if it does.

@@ -132,8 +132,8 @@ impl Inner {
             Conclusion::Reported(_) => {
                 let (failures, since) = worker.record_failure();
                 let kind = &worker.kind;
-                let limit = kind.max_failures.map_or(u32::MAX, std::num::NonZeroU32::get);
-                if failures >= limit && self.a_sibling_succeeded(worker, since) {
+                let is_limited = kind.max_failures > 0;
+                if is_limited && failures >= kind.max_failures && self.a_sibling_succeeded(worker, since) {
                     warn!(
                         worker = worker.id.0,
                         kind = %kind.name,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::format::Optional;
 use super::super::numbers::Integer;
-use super::super::reader::{SectionReader, Setting};
-use super::super::schema::{KeyValue, keys};
+use super::super::reader::SectionReader;
+use super::super::schema::{ConfigKey, Effect, Fallback, KeyValue, Section, keys};
 use super::super::strings::{Choice, words};
 
 keys! {
@@ -13,24 +13,29 @@ keys! {
         /// "reject" ends the query in an error; "retry" runs it again, on another worker. Reject by default, because
         /// only you know if the half-done work may be done again.
         strategy: Strategy = Choice, Default("reject"), Applied;
-
         /// Further runs of such a query, 1 to 100; only with strategy = "retry". Once by default, so it runs twice at
         /// most: that makes up for an accident, and a query that kills its workers does not kill many.
         attempts: Option<u32> = Optional(Integer(1..=100)), Dependent(1), Applied;
     }
 }
 
-keys! {
-    pub(in crate::config) struct TypeRecoveryKeys, TypeRecoverySettings {
-        /// "reject" or "retry", as above: retry queries that do no harm when they run twice. Required, since such a
-        /// section exists to set it.
-        strategy: Strategy = Choice, Required("retry", "write strategy = \"retry\" or strategy = \"reject\""), Applied;
-
-        /// As above: further runs of such a query; only with strategy = "retry". Once by default here too, whatever
-        /// [recovery] says, so that each section can be read alone.
-        attempts: Option<u32> = Optional(Integer(1..=100)), Dependent(1), Applied;
-    }
-}
+/// The keys of `[recovery.types.NAME]`: those of `[recovery]`, with other defaults.
+pub(in crate::config) const TYPE_KEYS: &[ConfigKey] = &[
+    ConfigKey::new(
+        "strategy",
+        Fallback::Required("\"retry\"", "write strategy = \"retry\" or strategy = \"reject\""),
+        Effect::Applied,
+        "\"reject\" or \"retry\", as above: retry queries that do no harm when they run twice. Required, since such a \
+         section exists to set it.",
+    ),
+    ConfigKey::new(
+        "attempts",
+        Fallback::Dependent("1"),
+        Effect::Applied,
+        "As above: further runs of such a query; only with strategy = \"retry\". Once by default here too, whatever \
+         [recovery] says, so that each section can be read alone.",
+    ),
+];
 
 words! {
     /// Fate of a query, without the number of attempts, which goes with one of the two in [`Recovery`].
@@ -67,56 +72,25 @@ impl RecoveryConfig {
 }
 
 impl Recovery {
-    fn new(strategy: Strategy, attempts: Option<u32>) -> Self {
+    pub(in crate::config) fn read(section: &SectionReader<'_>) -> Self {
+        let settings = RecoverySettings::read(section);
+        if settings.strategy.valid() == Some(&Strategy::Reject) && settings.attempts.written().is_some() {
+            let problem =
+                "has no effect while `strategy` is \"reject\": write strategy = \"retry\", or remove `attempts`";
+            section.report(&settings.attempts, problem);
+        }
+        let RecoveryKeys { strategy, attempts } = settings.into_config();
         match strategy {
             Strategy::Reject => Self::Reject,
             Strategy::Retry => Self::Retry { attempts: attempts.unwrap_or(1) },
         }
     }
 
-    fn keys(self) -> (Strategy, Option<u32>) {
-        match self {
+    pub(in crate::config) fn entries(self, section: &Section) -> Vec<KeyValue> {
+        let (strategy, attempts) = match self {
             Self::Reject => (Strategy::Reject, None),
             Self::Retry { attempts } => (Strategy::Retry, Some(attempts)),
-        }
-    }
-
-    /// Reads `[recovery]`.
-    pub(in crate::config) fn read_default(section: &mut SectionReader<'_, '_>) -> Self {
-        let settings = RecoverySettings::read(section);
-        report_unused_attempts(&settings.strategy, &settings.attempts, section);
-        let RecoveryKeys { strategy, attempts } = settings.into_config();
-        Self::new(strategy, attempts)
-    }
-
-    /// Reads `[recovery.types.NAME]`.
-    pub(in crate::config) fn read_type(section: &mut SectionReader<'_, '_>) -> Self {
-        let settings = TypeRecoverySettings::read(section);
-        report_unused_attempts(&settings.strategy, &settings.attempts, section);
-        let TypeRecoveryKeys { strategy, attempts } = settings.into_config();
-        Self::new(strategy, attempts)
-    }
-
-    /// The entries of `[recovery]`.
-    pub(in crate::config) fn default_entries(self) -> Vec<KeyValue> {
-        let (strategy, attempts) = self.keys();
-        RecoveryKeys { strategy, attempts }.entries()
-    }
-
-    /// The entries of `[recovery.types.NAME]`.
-    pub(in crate::config) fn type_entries(self) -> Vec<KeyValue> {
-        let (strategy, attempts) = self.keys();
-        TypeRecoveryKeys { strategy, attempts }.entries()
-    }
-}
-
-fn report_unused_attempts(
-    strategy: &Setting<'_, Strategy>,
-    attempts: &Setting<'_, Option<u32>>,
-    section: &mut SectionReader<'_, '_>,
-) {
-    if strategy.valid() == Some(&Strategy::Reject) && attempts.written().is_some() {
-        let problem = "has no effect while `strategy` is \"reject\": write strategy = \"retry\", or remove `attempts`";
-        section.report(attempts, problem);
+        };
+        RecoveryKeys { strategy, attempts }.entries(section)
     }
 }

@@ -1,4 +1,4 @@
-//! What a reload is said to change, and what it takes.
+//! Tests of the differences that a reload finds, and of their effects.
 
 use super::super::schema::Fallback;
 use super::super::{Change, Config, Effect, changes};
@@ -47,7 +47,7 @@ fn other_value(key: KeyIn) -> String {
     }
     match key.key.fallback {
         Fallback::Unset(example) => example.to_owned(),
-        // A bound that there is none of, of one or the other type.
+        // A limit of "none", whose other values are sizes, numbers or durations.
         Fallback::Default(r#""none""#) if key.key.name.starts_with("memory") => r#""2GiB""#.to_owned(),
         Fallback::Default(r#""none""#) if key.key.name.starts_with("max_") && key.key.name != "max_age" => {
             "7".to_owned()
@@ -62,7 +62,7 @@ fn other_value(key: KeyIn) -> String {
 
 /// Two configs between which `key` differs, and as little else as can be.
 fn pair(key: KeyIn) -> (Config, Config) {
-    // With a budget there must be something to budget for.
+    // With a budget, the kind must set its memory.
     let rest = if key.key.name == "memory_budget" { "memory = \"1GiB\"\n" } else { "" };
     let old = match (key.section.header, key.key.fallback) {
         (_, Fallback::Dependent(_)) => with_key(key, "8"),
@@ -116,7 +116,7 @@ fn expect_changes(old: &str, new: &str, expected: &[Change]) {
 }
 
 #[test]
-fn values_are_as_they_are_shown() {
+fn changed_values_are_as_show_writes_them() {
     let old =
         "[pool]\nmax_workers = 20\nsocket_dir = \"/run/a\"\n[kinds.embed]\ncommand = [\"w\"]\ntimeout = \"60s\"\n";
     let new =
@@ -135,7 +135,7 @@ fn values_are_as_they_are_shown() {
 }
 
 #[test]
-fn kinds_come_and_go_as_a_whole_and_their_order_is_nothing() {
+fn kinds_are_added_and_removed_as_a_whole_in_any_order() {
     let kind = |name: &str| format!("[kinds.{name}]\ncommand = [\"{name}\", \"-x\"]\n");
     expect_changes(
         &[kind("a"), kind("b"), kind("c")].concat(),
@@ -148,7 +148,7 @@ fn kinds_come_and_go_as_a_whole_and_their_order_is_nothing() {
 }
 
 #[test]
-fn types_with_a_recovery_of_their_own_come_and_go() {
+fn types_with_their_own_recovery_are_added_and_removed() {
     let new = format!("{MINIMAL}[recovery.types.\"a b\"]\nstrategy = \"retry\"\nattempts = 2\n");
     let path = |key: &str| format!("recovery.types.\"a b\".{key}");
     expect_changes(
@@ -162,7 +162,7 @@ fn types_with_a_recovery_of_their_own_come_and_go() {
 }
 
 #[test]
-fn of_variables_only_the_names_are_told() {
+fn variables_are_reported_by_name_only() {
     let old = format!("{MINIMAL}env = {{ GONE = \"secret1\", KEPT = \"secret2\", TOKEN = \"secret3\" }}\n");
     let new = format!("{MINIMAL}env = {{ KEPT = \"secret2\", NEW = \"secret4\", TOKEN = \"secret5\" }}\n");
     let hidden = Some("(hidden)");
@@ -178,7 +178,7 @@ fn of_variables_only_the_names_are_told() {
 }
 
 #[test]
-fn a_kind_that_becomes_keyed_becomes_strict_too() {
+fn kind_that_becomes_keyed_becomes_strict_too() {
     expect_changes(
         MINIMAL,
         &format!("{MINIMAL}keyed = true\n"),

@@ -1,4 +1,4 @@
-//! What keeps workers in their place: what can be written, and what is refused.
+//! Tests of the keys that confine workers.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::super::WorkDir;
 use super::{MINIMAL, expect_in_kind, loaded};
 
 #[test]
-fn every_bound_can_be_written() {
+fn every_limit_can_be_written() {
     let text = "dir = \"private\"\nuser = \"nobody\"\ngroup = \"nogroup\"\nlandlock_read = [\"models\", \"/opt\"]\n\
                 landlock_write = [\"/var/tmp\"]\nmax_open_files = 1024\nmax_processes = 64\nmax_file_size = \"1GiB\"\n\
                 max_core_size = \"none\"\nmax_address_space = \"4GiB\"\nmax_cpu_time = \"1h\"\n";
@@ -24,13 +24,13 @@ fn every_bound_can_be_written() {
 }
 
 #[test]
-fn a_directory_that_is_called_private_can_be_named() {
+fn directory_that_is_called_private_can_be_named() {
     let kind = &loaded(&format!("{MINIMAL}dir = \"./private\"\n")).kinds[0];
     assert_eq!(kind.dir, WorkDir::At("/etc/remuda/private".into()));
 }
 
 #[test]
-fn an_empty_list_asks_for_landlock_too() {
+fn empty_list_asks_for_landlock_too() {
     for key in ["landlock_read", "landlock_write"] {
         assert!(loaded(&format!("{MINIMAL}{key} = []\n")).kinds[0].confinement.wants_landlock(), "{key}");
     }
@@ -48,7 +48,7 @@ fn landlock_needs_no_new_privs() {
 }
 
 #[test]
-fn each_bound_has_its_form() {
+fn each_limit_has_its_form() {
     for (line, mistake) in [
         ("max_open_files = 7", "3:18: kinds.k.max_open_files: must be from 8 to 1000000000, but is 7"),
         ("max_processes = 0", "3:17: kinds.k.max_processes: must be from 1 to 1000000000, but is 0"),

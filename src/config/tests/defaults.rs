@@ -1,4 +1,4 @@
-//! What holds when nothing is written.
+//! Tests of the defaults.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -130,7 +130,7 @@ fn documented_kind() -> KindConfig {
         restart_backoff: Duration::from_millis(200),
         restart_backoff_max: seconds(30),
         circuit_failures: NonZeroU32::new(5).unwrap(),
-        max_failures: NonZeroU32::new(5),
+        max_failures: 5,
         heartbeat_warning: seconds(15),
         heartbeat_timeout: seconds(30),
         ping_interval: seconds(5),
@@ -138,7 +138,7 @@ fn documented_kind() -> KindConfig {
 }
 
 #[test]
-fn a_command_is_all_that_is_needed() {
+fn command_is_the_only_required_key() {
     assert_eq!(loaded(MINIMAL), documented());
 }
 
@@ -153,7 +153,7 @@ fn writing_a_default_changes_nothing() {
 }
 
 #[test]
-fn the_built_in_config_serves_the_echo_worker() {
+fn built_in_config_serves_the_echo_worker() {
     let executable = PathBuf::from("/opt/re \"muda\\/remuda");
     let source = Source::BuiltIn { executable };
     let config = Config::load(source, [], &Overrides::default()).unwrap();
@@ -176,7 +176,7 @@ fn max_is_at_least_min_unless_written() {
 }
 
 #[test]
-fn a_default_gives_way_to_a_lower_bound_that_is_written() {
+fn default_is_lowered_to_a_written_maximum() {
     let text =
         format!("[retry]\nbackoff_max = \"300ms\"\n{MINIMAL}start_timeout = \"3s\"\nrestart_backoff_max = \"100ms\"\n");
     let config = loaded(&text);
@@ -187,7 +187,7 @@ fn a_default_gives_way_to_a_lower_bound_that_is_written() {
 }
 
 #[test]
-fn a_warning_that_nobody_wrote_comes_at_half_the_time_at_the_latest() {
+fn default_heartbeat_warning_is_at_most_half_the_timeout() {
     for (timeout, warning) in [("2m", seconds(15)), ("20s", seconds(10)), ("2ms", Duration::from_millis(1))] {
         let kind = &loaded(&format!("{MINIMAL}heartbeat_timeout = \"{timeout}\"\n")).kinds[0];
         assert_eq!(kind.heartbeat_warning, warning, "{timeout}");
@@ -255,12 +255,12 @@ fn every_value_can_be_written() {
     assert_eq!(kind.idle_after, Duration::from_millis(5_405_200));
     assert_eq!(kind.max.get(), 16);
     assert_eq!(kind.queue_timeout, Some(seconds(90)));
-    assert_eq!(kind.max_failures, None);
+    assert_eq!(kind.max_failures, 0);
     assert_eq!(kind.circuit_failures.get(), 1);
 }
 
 #[test]
-fn a_slash_or_a_scheme_makes_a_listen_address_a_path() {
+fn slash_or_scheme_makes_a_listen_address_a_path() {
     for (text, path) in [
         ("/run/r.sock", "/run/r.sock"),
         ("./r.sock", "./r.sock"),

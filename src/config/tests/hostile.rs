@@ -1,9 +1,9 @@
-//! Nothing that can be written in a file, however wrong, does more harm than a list of mistakes.
+//! Tests that wrong files of any kind lead to a list of mistakes and nothing worse.
 
 use super::super::schema::Fallback;
 use super::{KeyIn, MINIMAL, all_keys, load, load_with, refused, with_key};
 
-/// What no key takes, but for the few that take a boolean.
+/// Values that no key takes, except that a few take a boolean.
 const WRONG: [&str; 9] = [
     "true",
     "1.5",
@@ -21,7 +21,7 @@ fn takes(key: KeyIn, value: &str) -> bool {
 }
 
 #[test]
-fn a_wrong_type_is_a_mistake_that_names_the_key() {
+fn wrong_type_is_a_mistake_that_names_the_key() {
     for key in all_keys() {
         for wrong in WRONG {
             if takes(key, wrong) {
@@ -38,7 +38,7 @@ fn a_wrong_type_is_a_mistake_that_names_the_key() {
 }
 
 #[test]
-fn a_wrong_variable_is_a_mistake_that_names_it() {
+fn wrong_variable_is_a_mistake_that_names_it() {
     for key in all_keys() {
         let variable = format!("REMUDA__{}", key.path().replace('.', "__")).to_uppercase();
         let wrong = if takes(key, "true") { "yes" } else { "true" };
@@ -65,7 +65,7 @@ fn deep_nesting_is_refused() {
 }
 
 #[test]
-fn many_mistakes_are_all_reported_soon() {
+fn many_mistakes_are_all_reported_quickly() {
     let keys: Vec<_> = (0..10_000).map(|n| format!("k{n} = 1\n")).collect();
     let errors = load(&format!("[server]\n{}{MINIMAL}", keys.concat())).unwrap_err();
     assert_eq!(errors.mistakes.len(), 10_000);

@@ -1,4 +1,4 @@
-//! The environment counts more than the file, and the flags more than both.
+//! Tests of the layers: the environment overrides the file, and flags override both.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn flags(listen: &str, http: &str) -> Overrides {
 }
 
 #[test]
-fn flags_count_more_than_variables_and_these_more_than_the_file() {
+fn flags_override_variables_which_override_the_file() {
     let text = format!("[server]\nlisten = \"127.0.0.1:1\"\n{MINIMAL}");
     let env = [("REMUDA__SERVER__LISTEN", "127.0.0.1:2")];
     let tcp = |text: &str| Listen::Tcp(text.parse().unwrap());
@@ -32,7 +32,7 @@ fn flags_count_more_than_variables_and_these_more_than_the_file() {
 }
 
 #[test]
-fn a_mistake_that_is_overridden_does_not_count() {
+fn mistake_that_is_overridden_is_not_reported() {
     let text = format!("[server]\nlisten = \"nonsense\"\n{MINIMAL}");
     assert!(load_with(&text, &[], &flags("127.0.0.1:3", "off")).is_ok());
 }
@@ -127,7 +127,7 @@ fn unknown_variables_are_mistakes() {
 }
 
 #[test]
-fn a_variable_that_could_mean_two_kinds_is_a_mistake() {
+fn variable_that_could_mean_two_kinds_is_a_mistake() {
     expect_refused(
         "[kinds.a-b]\ncommand = [\"w\"]\n[kinds.a_b]\ncommand = [\"w\"]\n",
         &[("REMUDA__KINDS__A_B__MIN", "2")],
@@ -137,7 +137,7 @@ fn a_variable_that_could_mean_two_kinds_is_a_mistake() {
 }
 
 #[test]
-fn a_variable_that_could_mean_two_types_is_a_mistake() {
+fn variable_that_could_mean_two_types_is_a_mistake() {
     let types = "[recovery.types.\"a b\"]\nstrategy = \"retry\"\n[recovery.types.A-b]\nstrategy = \"retry\"\n";
     expect_refused(
         &format!("{MINIMAL}{types}"),
@@ -148,7 +148,7 @@ fn a_variable_that_could_mean_two_types_is_a_mistake() {
 }
 
 #[test]
-fn a_variable_does_not_hide_a_broken_section() {
+fn variable_does_not_hide_a_broken_section() {
     expect_refused(
         &format!("server = 3\n{MINIMAL}"),
         &[("REMUDA__SERVER__LISTEN", "127.0.0.1:2")],
@@ -168,7 +168,7 @@ fn conflicts_name_the_variable_on_either_side() {
 }
 
 #[test]
-fn a_long_temporary_directory_is_found_out_before_the_first_socket() {
+fn long_temporary_directory_is_refused_at_load() {
     let long = format!("/{}", "t".repeat(69));
     let shown = format!("\"/{}\"...", "t".repeat(59));
     expect_refused(

@@ -1,4 +1,4 @@
-//! Numbers, times and sizes: their units, their bounds, and the rules that tie them together.
+//! Tests of numbers, durations and sizes: their units, their limits, and the rules between them.
 
 use super::{MINIMAL, expect_in, expect_in_kind, expect_mistakes, load, refused};
 
@@ -26,7 +26,7 @@ fn durations_need_a_unit() {
 }
 
 #[test]
-fn only_a_grace_may_be_nothing() {
+fn only_graces_and_pauses_may_be_zero() {
     let text = "[pool]\ndrain_timeout = \"0s\"\n[results]\nretention = \"0s\"\nmax_stall = \"0s\"\n\
                 [kinds.k]\ncommand = [\"w\"]\ncancel_grace = \"0s\"\nterm_grace = \"0s\"\n";
     assert!(load(text).is_ok());
@@ -52,7 +52,7 @@ fn only_a_grace_may_be_nothing() {
 }
 
 #[test]
-fn a_collector_has_a_url_and_a_share() {
+fn collector_has_a_url_and_a_share() {
     for fine in ["otlp_sample = 1", "otlp_sample = 0.25", "otlp_endpoint = \"https://c.example:4317\""] {
         assert!(load(&format!("[server]\n{fine}\n{MINIMAL}")).is_ok(), "{fine}");
     }
@@ -141,7 +141,7 @@ fn each_count_has_its_own_range() {
 }
 
 #[test]
-fn the_pauses_between_retries_do_not_shrink() {
+fn retry_backoff_is_at_most_its_maximum() {
     expect_in(
         "retry",
         "backoff = \"2m\"",
@@ -156,7 +156,7 @@ fn the_pauses_between_retries_do_not_shrink() {
 }
 
 #[test]
-fn the_warning_comes_before_the_end() {
+fn heartbeat_warning_is_less_than_the_timeout() {
     for (warning, timeout, shown) in
         [("30s", "", "30s"), ("5s", "heartbeat_timeout = \"5s\"", "5s"), ("6s", "heartbeat_timeout = \"5s\"", "5s")]
     {
@@ -194,7 +194,7 @@ fn pairs_keep_their_order() {
 }
 
 #[test]
-fn a_mistaken_value_causes_no_second_mistake() {
+fn mistaken_value_causes_no_second_mistake() {
     expect_in_kind(
         "min = 9\nmax = \"many\"\nstart_timeout = 5\nconnect_timeout = \"5m\"",
         &[
@@ -212,12 +212,12 @@ fn a_mistaken_value_causes_no_second_mistake() {
 }
 
 #[test]
-fn the_pool_has_room_for_each_kind() {
+fn pool_has_room_for_each_kind() {
     expect_in_kind("min = 17", &["remuda.toml:3:7: kinds.k.min: 17 is more than `pool.max_workers`, which is 16"]);
 }
 
 #[test]
-fn the_pool_has_room_for_all_kinds_together() {
+fn pool_has_room_for_all_kinds_together() {
     let text = "[kinds.embed]\ncommand = [\"w\"]\nmin = 12\n[kinds.agent]\ncommand = [\"w\"]\nmin = 5\n";
     expect_mistakes(
         &refused(text),
@@ -227,7 +227,7 @@ fn the_pool_has_room_for_all_kinds_together() {
 }
 
 #[test]
-fn a_sum_made_of_defaults_is_reported_at_the_kind() {
+fn sum_of_defaults_is_reported_at_the_kind() {
     let kinds: Vec<_> = (1..=10).map(|n| format!("[kinds.k{n}]\ncommand = [\"w\"]\n")).collect();
     let text = format!("[pool]\nmax_workers = 9\n{}", kinds.concat());
     expect_mistakes(
@@ -264,7 +264,7 @@ fn socket_paths_are_short() {
 }
 
 #[test]
-fn a_certificate_needs_its_key_and_authorities_need_both() {
+fn certificate_needs_its_key_and_authorities_need_both() {
     let problem = |key: &str, other: &str| {
         format!("remuda.toml:2:{}: server.{key}: is of no use without `{other}`: set both or none", key.len() + 4)
     };

@@ -1,4 +1,4 @@
-//! Each kind of mistake, in the words that a person reads.
+//! Tests of the mistakes, in the words that a user reads.
 
 use super::{MINIMAL, expect_in, expect_in_kind, expect_mistakes, load, refused};
 
@@ -36,7 +36,7 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn syntax_errors_have_places() {
+fn syntax_errors_have_locations() {
     let errors = refused("[server]\nlisten = here\n[pool\nmax_workers = 3\n");
     expect_mistakes(
         &errors,
@@ -49,7 +49,7 @@ fn syntax_errors_have_places() {
 }
 
 #[test]
-fn a_key_written_twice_is_a_syntax_error() {
+fn key_written_twice_is_a_syntax_error() {
     expect_in_kind("min = 1\nmin = 2", &["remuda.toml:4:1: not valid TOML: duplicate key"]);
 }
 
@@ -97,7 +97,7 @@ fn unknown_sections_get_a_suggestion_or_the_list() {
 }
 
 #[test]
-fn what_is_not_yet_supported_is_said_to_be_so() {
+fn unsupported_keys_are_named_as_such() {
     let rest = "is not supported by this version of remuda; remove it";
     expect_in_kind("retry = 3", &[&format!("remuda.toml:3:1: kinds.k.retry: `retry` {rest}")]);
 }
@@ -191,10 +191,14 @@ fn addresses_are_ip_and_port_or_a_path() {
     }
     expect_in(
         "server",
-        "http = \"none\"",
-        &["remuda.toml:2:8: server.http: \"none\" is not an address: write an IP address and \
-             port, \
+        "http = \"localhost\"",
+        &["remuda.toml:2:8: server.http: \"localhost\" is not an address: write an IP address and port, \
            like \"127.0.0.1:9090\", or \"off\""],
+    );
+    expect_in(
+        "server",
+        "http = \"none\"",
+        &["remuda.toml:2:8: server.http: \"none\" means nothing here: write \"off\""],
     );
 }
 

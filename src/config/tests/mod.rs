@@ -1,4 +1,4 @@
-//! The configuration as a person meets it: what loads, what is refused, and in which words.
+//! Tests of the configuration as a user meets it: files that load, files that are refused, and in which words.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
@@ -16,8 +16,8 @@ mod sources;
 
 use std::path::PathBuf;
 
-use super::keys::{SECTIONS, Section};
-use super::schema::{ConfigKey, Fallback};
+use super::keys::SECTIONS;
+use super::schema::{ConfigKey, Fallback, Section};
 use super::{Config, ConfigErrors, Overrides, Source};
 
 /// The shortest config that loads.
@@ -39,7 +39,7 @@ fn loaded(text: &str) -> Config {
     load(text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Everything that a person is told about `text`.
+/// The report of all mistakes in `text`.
 #[track_caller]
 fn refused(text: &str) -> String {
     load(text).expect_err("this must not load").to_string()
@@ -96,7 +96,7 @@ fn with_key(key: KeyIn, value: &str) -> String {
         ("kinds.k", _) if name == "command" => return format!("[kinds.k]\ncommand = {value}\n"),
         ("kinds.k", _) => return format!("{MINIMAL}{name} = {value}\n"),
         (_, Fallback::Dependent(_)) => "strategy = \"retry\"\n",
-        // A certificate is of no use without its key, and so on.
+        // TLS files are refused without the others that they need.
         ("server", _) if name == "tls_cert" => "tls_key = \"key\"\n",
         ("server", _) if name == "tls_key" => "tls_cert = \"cert\"\n",
         ("server", _) if name == "tls_client_ca" => "tls_cert = \"cert\"\ntls_key = \"key\"\n",

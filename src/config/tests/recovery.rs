@@ -1,4 +1,4 @@
-//! What happens to a query whose worker died under it: the default, the types, and their conflicts.
+//! Tests of `[recovery]`: the default, the types, and their conflicts.
 
 use super::super::Recovery;
 use super::{MINIMAL, expect_in, expect_mistakes, load, loaded, refused};
@@ -8,7 +8,7 @@ const LISTED: &str = "[kinds.a]\ncommand = [\"w\"]\ntypes = [\"chat\", \"embed\"
                       [kinds.b]\ncommand = [\"w\"]\ntypes = [\"render\"]\n";
 
 #[test]
-fn a_type_counts_more_than_the_default() {
+fn type_overrides_the_default_recovery() {
     let config = loaded(&format!(
         "{MINIMAL}[recovery]\nstrategy = \"retry\"\nattempts = 5\n\
          [recovery.types.embed]\nstrategy = \"retry\"\nattempts = 3\n\
@@ -22,7 +22,7 @@ fn a_type_counts_more_than_the_default() {
 }
 
 #[test]
-fn a_retry_is_one_more_run_unless_said_otherwise() {
+fn retry_is_one_more_run_by_default() {
     let config = loaded(&format!("{MINIMAL}[recovery]\nstrategy = \"retry\"\n"));
     assert_eq!(config.recovery.default, Recovery::Retry { attempts: 1 });
     let text = "[recovery]\nstrategy = \"retry\"\nattempts = 9\n[recovery.types.x]\nstrategy = \"retry\"\n";
@@ -39,7 +39,7 @@ fn strategies_are_one_of_two_words() {
             ("\"Retry\"", format!("\"Retry\" is not {words}")),
             ("3", format!("must be {words}, not a number")),
         ] {
-            // Whether attempts fit a strategy that nobody understands is not asked.
+            // Attempts are not held against a strategy that is mistaken.
             expect_in(
                 section,
                 &format!("strategy = {written}\nattempts = 3"),
@@ -63,7 +63,7 @@ fn attempts_and_reject_are_a_conflict() {
 }
 
 #[test]
-fn a_type_says_its_strategy() {
+fn type_must_set_its_strategy() {
     let missing = "is required: write strategy = \"retry\" or strategy = \"reject\"";
     for lines in ["", "attempts = 3"] {
         expect_in("recovery.types.x", lines, &[&format!("remuda.toml:1:17: recovery.types.x.strategy: {missing}")]);
@@ -71,7 +71,7 @@ fn a_type_says_its_strategy() {
 }
 
 #[test]
-fn a_type_that_no_kind_serves_is_a_mistake() {
+fn type_that_no_kind_serves_is_a_mistake() {
     let types = "[recovery.types.embed]\nstrategy = \"retry\"\n[recovery.types.embedd]\nstrategy = \"retry\"\n";
     expect_mistakes(
         &refused(&format!("{types}{LISTED}")),
@@ -81,7 +81,7 @@ fn a_type_that_no_kind_serves_is_a_mistake() {
 }
 
 #[test]
-fn of_many_served_types_the_rest_is_counted() {
+fn served_types_beyond_a_few_are_only_counted() {
     let types: Vec<_> = (0..10).map(|n| format!("\"t{n}\"")).collect();
     let text = format!("[recovery.types.x]\nstrategy = \"reject\"\n{MINIMAL}types = [{}]\n", types.join(", "));
     expect_mistakes(
@@ -92,12 +92,12 @@ fn of_many_served_types_the_rest_is_counted() {
 }
 
 #[test]
-fn a_kind_that_lists_no_types_may_serve_any() {
+fn kind_that_lists_no_types_may_serve_any() {
     assert!(load(&format!("[recovery.types.x]\nstrategy = \"retry\"\n{LISTED}{MINIMAL}")).is_ok());
 }
 
 #[test]
-fn a_mistaken_list_of_types_leaves_open_what_is_served() {
+fn mistaken_list_of_types_may_serve_any() {
     let recovery = "[recovery.types.x]\nstrategy = \"retry\"\n";
     for (types, mistake) in [
         ("[\"chat\", 3]", "remuda.toml:5:18: kinds.k.types[1]: must be a string, not a number"),
@@ -116,7 +116,7 @@ fn a_mistaken_list_of_types_leaves_open_what_is_served() {
 }
 
 #[test]
-fn type_names_are_what_a_query_can_have() {
+fn type_names_are_those_that_a_query_can_have() {
     for (written, mistake) in [
         ("\"\"", "recovery.types.\"\": must not be empty"),
         ("\"a\\u0000\"", "recovery.types.\"a\\0\": must not hold a NUL character"),
@@ -146,7 +146,7 @@ fn recovery_and_its_types_must_be_sections() {
 }
 
 #[test]
-fn a_type_outside_of_types_is_an_unknown_key() {
+fn type_outside_of_types_is_an_unknown_key() {
     expect_in(
         "recovery",
         "embed = { strategy = \"retry\" }\ntype = {}",

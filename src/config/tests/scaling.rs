@@ -1,4 +1,4 @@
-//! How large the pool may grow, what its workers may take, and which of them a query goes to.
+//! Tests of the limits of the pool and its workers, and of the choice among workers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn in_kind(lines: &str) -> super::super::KindConfig {
 }
 
 #[test]
-fn bounds_of_the_pool_can_be_written() {
+fn limits_of_the_pool_can_be_written() {
     let config = loaded(&format!(
         "[pool]\nmemory_budget = \"8GiB\"\neviction = \"largest\"\nmax_starting = 2\n\
          [queue]\naging = \"30s\"\nmax_queries_per_owner = 500\nmax_running_per_owner = 2\n\
@@ -25,7 +25,7 @@ fn bounds_of_the_pool_can_be_written() {
 }
 
 #[test]
-fn bounds_of_a_kind_can_be_written() {
+fn limits_of_a_kind_can_be_written() {
     let kind = in_kind(
         "capabilities = [\"gpu\", \"large\"]\naffinity = \"strict\"\nbalance = \"least_loaded\"\n\
          memory = \"1GiB\"\nmemory_soft = \"1.5GiB\"\nmemory_limit = \"2GiB\"\nidle_ttl = \"none\"\n\
@@ -41,7 +41,7 @@ fn bounds_of_a_kind_can_be_written() {
 }
 
 #[test]
-fn a_keyed_kind_is_strict() {
+fn keyed_kind_is_strict() {
     for lines in ["keyed = true", "keyed = true\naffinity = \"strict\""] {
         let kind = in_kind(lines);
         assert!(kind.keyed);
@@ -79,7 +79,7 @@ fn words_are_one_of_a_few() {
 }
 
 #[test]
-fn the_word_for_no_bound_is_none_and_aging_is_off() {
+fn no_limit_is_none_and_no_aging_is_off() {
     expect_in(
         "queue",
         "aging = \"none\"\nmax_queries_per_owner = \"off\"\nmax_running_per_owner = \"2\"",
@@ -100,7 +100,7 @@ fn the_word_for_no_bound_is_none_and_aging_is_off() {
 }
 
 #[test]
-fn bounds_that_would_stop_everything_are_refused() {
+fn limits_that_would_stop_everything_are_refused() {
     for (section, key, range) in [
         ("pool", "max_starting", "1 to 1000000"),
         ("queue", "max_queries_per_owner", "1 to 1000000000"),
@@ -124,7 +124,7 @@ fn bounds_that_would_stop_everything_are_refused() {
 }
 
 #[test]
-fn capabilities_are_few_and_short_and_differ() {
+fn capabilities_are_few_short_and_distinct() {
     let long = "a".repeat(64);
     assert!(load(&format!("{MINIMAL}capabilities = [\"{long}\"]\n")).is_ok());
     let shown = format!("\"{}\"...", "a".repeat(60));
@@ -146,7 +146,7 @@ fn capabilities_are_few_and_short_and_differ() {
 }
 
 #[test]
-fn a_worker_is_replaced_before_it_is_stopped() {
+fn memory_soft_is_less_than_memory_limit() {
     for limit in ["1GiB", "512MiB"] {
         expect_in_kind(
             &format!("memory_soft = \"1GiB\"\nmemory_limit = \"{limit}\""),
@@ -163,7 +163,7 @@ fn a_worker_is_replaced_before_it_is_stopped() {
 }
 
 #[test]
-fn no_process_fits_into_less_than_a_mebibyte() {
+fn memory_is_at_least_a_mebibyte() {
     for key in ["memory", "memory_soft", "memory_limit"] {
         let column = key.len() + 4;
         expect_in_kind(
@@ -174,7 +174,7 @@ fn no_process_fits_into_less_than_a_mebibyte() {
 }
 
 #[test]
-fn with_a_budget_every_kind_says_what_it_needs() {
+fn memory_budget_needs_the_memory_of_every_kind() {
     let text = "[pool]\nmemory_budget = \"1GiB\"\n[kinds.a]\ncommand = [\"w\"]\nmemory = \"1GiB\"\n\
                 [kinds.b]\ncommand = [\"w\"]\n";
     expect_mistakes(
@@ -185,7 +185,7 @@ fn with_a_budget_every_kind_says_what_it_needs() {
 }
 
 #[test]
-fn one_worker_fits_the_budget() {
+fn memory_budget_fits_one_worker_of_each_kind() {
     let text = format!("[pool]\nmemory_budget = \"1GiB\"\n{MINIMAL}memory = \"2GiB\"\nmin = 3\n");
     let mistake = "remuda.toml:5:10: kinds.k.memory: one worker needs 2GiB, more than pool.memory_budget, which is \
                    1GiB, so none could ever start: lower `memory`, or raise the budget";
@@ -193,7 +193,7 @@ fn one_worker_fits_the_budget() {
 }
 
 #[test]
-fn the_workers_that_are_kept_warm_fit_the_budget() {
+fn memory_budget_fits_the_workers_kept_warm() {
     let kinds = |budget: &str| {
         format!(
             "[pool]\nmemory_budget = \"{budget}\"\n[kinds.embed]\ncommand = [\"w\"]\nmemory = \"512MiB\"\nmin = 2\n\
@@ -211,7 +211,7 @@ fn the_workers_that_are_kept_warm_fit_the_budget() {
 }
 
 #[test]
-fn a_mistaken_budget_is_the_only_mistake() {
+fn mistaken_budget_is_the_only_mistake() {
     expect_in(
         "pool",
         "memory_budget = 8",

@@ -1,4 +1,4 @@
-//! What is shown loads again, and the example file is what the table says.
+//! Tests of `config show` and of the example file.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use super::super::schema::Fallback;
 use super::super::{Config, Overrides, Source, example, show};
 use super::{MINIMAL, all_keys, loaded, with_key};
 
-/// Everything differs from its default, and strings hold what is hard to quote.
+/// Every value differs from its default, and strings hold characters that are hard to quote.
 const UNUSUAL: &str = r##"
 [server]
 listen = "unix:re\"muda"
@@ -120,7 +120,7 @@ min = 7
 "##;
 
 #[test]
-fn what_is_shown_loads_to_the_same_again() {
+fn shown_config_loads_to_the_same_again() {
     for text in [MINIMAL, UNUSUAL, &example()] {
         let config = loaded(text);
         let shown = show(&config);
@@ -148,14 +148,14 @@ fn every_key_is_shown_and_explained() {
 }
 
 #[test]
-fn only_what_differs_from_a_default_is_marked() {
+fn default_is_shown_only_beside_another_value() {
     assert_eq!(show(&loaded(MINIMAL)).matches("  # default:").count(), 0);
     let shown = show(&loaded(&format!("[pool]\nmax_workers = 20_000\n{MINIMAL}")));
     assert!(shown.contains("\nmax_workers = 20_000  # default: 16\n"), "{shown}");
 }
 
 #[test]
-fn comments_are_not_wider_than_a_window() {
+fn comments_are_at_most_100_characters_wide() {
     for line in show(&loaded(MINIMAL)).lines().chain(example().lines()) {
         assert!(line.chars().count() <= 100, "{line}");
     }
@@ -167,20 +167,20 @@ fn example_path() -> PathBuf {
 
 /// With `UPDATE_EXAMPLE` set the file is written instead of compared.
 #[test]
-fn the_example_file_is_up_to_date() {
+fn example_file_is_up_to_date() {
     if std::env::var_os("UPDATE_EXAMPLE").is_some() {
         std::fs::write(example_path(), example()).unwrap();
     }
     let on_disk = std::fs::read_to_string(example_path()).unwrap();
     assert!(
         on_disk == example(),
-        "deploy/remuda.example.toml differs from the table of keys; write it anew with \
-         `UPDATE_EXAMPLE=1 cargo test the_example_file`"
+        "deploy/remuda.example.toml differs from the declared keys; update it with \
+         `UPDATE_EXAMPLE=1 cargo test --lib example_file`"
     );
 }
 
 #[test]
-fn the_example_is_the_defaults_two_kinds_and_a_type() {
+fn example_is_the_defaults_two_kinds_and_a_type() {
     let config = loaded(&example());
     let minimal = loaded(
         "[kinds.embed]\ncommand = [\"python3\", \"embed_worker.py\"]\ntypes = [\"embed\"]\n\
@@ -192,7 +192,7 @@ fn the_example_is_the_defaults_two_kinds_and_a_type() {
 }
 
 #[test]
-fn the_defaults_in_the_example_are_the_real_ones() {
+fn defaults_in_the_example_are_the_real_ones() {
     let defaults: Vec<_> = all_keys()
         .filter_map(|key| match key.key.fallback {
             Fallback::Default(default) => Some(format!("#{} = {default}", key.key.name)),
@@ -209,7 +209,7 @@ fn the_defaults_in_the_example_are_the_real_ones() {
 }
 
 #[test]
-fn the_examples_of_unset_keys_are_valid() {
+fn examples_of_unset_keys_are_valid() {
     for key in all_keys() {
         if let Fallback::Unset(value) = key.key.fallback {
             loaded(&with_key(key, value));

@@ -1,4 +1,4 @@
-//! Files that cannot be read, and paths that depend on where the file is.
+//! Tests of files that cannot be read, and of paths relative to the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn expect_refused(path: &Path, mistake: &str) {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_says_why() {
+fn unreadable_file_is_reported_with_the_reason() {
     let dir = Directory::new("unreadable");
     let missing = dir.0.join("missing.toml");
     expect_refused(&missing, ": cannot be read: No such file or directory (os error 2)");
@@ -51,14 +51,14 @@ fn a_file_that_cannot_be_read_says_why() {
 }
 
 #[test]
-fn a_file_that_is_not_text_says_where() {
+fn file_that_is_not_utf8_is_reported_with_the_location() {
     let dir = Directory::new("binary");
     let path = dir.file("remuda.toml", b"[server]\n# \xc3\xa4\xff\n");
     expect_refused(&path, ":2:4: is not valid UTF-8");
 }
 
 #[test]
-fn an_endless_file_is_not_read_to_its_end() {
+fn endless_file_is_not_read_to_its_end() {
     expect_refused(Path::new("/dev/zero"), ": is larger than 256KiB, more than any config file needs");
 }
 
@@ -71,7 +71,7 @@ fn relative_paths_start_at_the_file() {
 }
 
 #[test]
-fn a_byte_order_mark_is_passed_over() {
+fn byte_order_mark_is_ignored() {
     let dir = Directory::new("mark");
     let path = dir.file("remuda.toml", "\u{feff}server = 3\r\n[kinds.k]\r\ncommand = [\"w\"]");
     expect_refused(&path, ":1:10: server: must be a section, written [server], not a number");
@@ -79,7 +79,7 @@ fn a_byte_order_mark_is_passed_over() {
 
 #[cfg(unix)]
 #[test]
-fn an_executable_whose_path_is_not_text_is_refused() {
+fn executable_whose_path_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let executable = std::ffi::OsString::from_vec(vec![b'/', 0xff]).into();
     let errors = Config::load(Source::BuiltIn { executable }, [], &Overrides::default());
@@ -90,6 +90,6 @@ fn an_executable_whose_path_is_not_text_is_refused() {
 }
 
 #[test]
-fn the_environment_is_that_of_the_process() {
+fn environment_is_that_of_the_process() {
     assert!(environment().any(|(name, _)| name == "PATH"));
 }
