@@ -1,4 +1,4 @@
-//! What it costs to turn a worker's bytes into frames, beside the cutting of lines and `serde_json` alone.
+//! Cost of turning a worker's bytes into frames, beside the cutting of lines and `serde_json` alone.
 
 use std::{borrow::Cow, hint::black_box};
 

@@ -1,4 +1,4 @@
-//! What it costs to add a batch of messages to a query's log and to read it, by how many read it.
+//! Cost of appending a batch of messages to a query's log and reading it, by the number of readers.
 //!
 //! The log is the broker's, as a worker's driver and the streams of the API see it. The baselines are a bare deque behind a lock
 //! with a notification, and tokio's broadcast channel, which both give every reader its own copy of a shared text too, but keep no count of
@@ -26,7 +26,7 @@ use tokio_stream::StreamExt;
 
 const READERS: [usize; 3] = [1, 10, 100];
 
-/// What one read of a worker's socket brings, at 200 bytes a message.
+/// Messages that one read of a worker's socket brings, at 200 bytes each.
 const BATCH: usize = 256;
 const MESSAGE_BYTES: usize = 200;
 
@@ -138,7 +138,7 @@ fn query(id: QueryId) -> NewQuery {
 #[derive(Default)]
 struct Deque {
     messages: VecDeque<JsonText>,
-    /// How many there were before the first one that is kept.
+    /// Number of messages before the first one that is kept.
     dropped: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What it costs to queue a query, to claim the first and to cancel one, by how many wait; and what a waiting one weighs.
+//! Cost of queueing, claiming and cancelling a query, by the number that wait; and the memory of a waiting one.
 //!
 //! Everything goes through the broker as the pool sees it, with its index and its counts. The baselines are a bare heap, which
 //! knows neither ids nor owners nor lanes, and a bare table of ids.
@@ -27,7 +27,7 @@ use remuda::{
 
 const WAITING: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// What a waiting query may weigh, with all indexes, an id made by the server and a payload of 200 bytes.
+/// Limit of the memory of a waiting query, with all indexes, an id made by the server and a payload of 200 bytes.
 const MOST_BYTES: usize = 700;
 const WEIGHED: usize = 1_000_000;
 const PAYLOAD_BYTES: usize = 200;
@@ -63,7 +63,7 @@ fn resident_bytes() -> usize {
     kib * 1_024
 }
 
-/// What the queries have that their order depends on.
+/// The fields of the queries that their order depends on.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Plain,

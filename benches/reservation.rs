@@ -1,4 +1,4 @@
-//! What it costs to reserve a ready worker and to give it back, for pools of different sizes.
+//! Cost of reserving a ready worker and giving it back, by the size of the pool.
 //!
 //! The figures must not grow with the number of workers but for the depth of a tree; the baseline is a bare queue of the
 //! same length behind a lock. No query is counted here, so to `least_loaded` all workers are alike.

@@ -1,4 +1,4 @@
-//! Measures how much longer others wait while the server is under attack: `cargo bench --bench hostile`.
+//! Measures the added latency of other clients while the server is under attack: `cargo bench --bench hostile`.
 //!
 //! Rounds without the attack, while it begins and while it lasts take turns, and their medians are compared. The attackers share
 //! the machine with the server and the client that is measured, and nothing makes up for the processors that they use.

@@ -1,4 +1,4 @@
-"""What the measuring scripts share: servers that are started and stopped, load, and what the kernel says about a process."""
+"""Shared by the measuring scripts: servers that are started and stopped, load, and the kernel's figures of a process."""
 import contextlib
 import json
 import os
@@ -71,7 +71,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-        # What it started in its own group and did not take with it.
+        # Processes of its group that it has left behind.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.log.close()
@@ -109,7 +109,7 @@ class Server(Process):
         return json.loads(self.cli("health", "--json", check=False) or "{}")
 
     def ready(self, kind):
-        """How many workers of a kind can take a query."""
+        """Number of workers of a kind that can take a query."""
         kinds = {found["kind"]: found["workers"] for found in self.health().get("kinds", [])}
         workers = kinds.get(kind, {})
         return workers.get("ready", 0) + workers.get("idle", 0)
@@ -128,7 +128,7 @@ def stat(pid):
 
 
 def cpu_seconds(pid):
-    """What the threads of a process have used, in user and kernel mode. Those that have ended do not count; a server's stay."""
+    """Processor time of the threads of a process, in user and kernel mode. Ended threads do not count; a server's stay."""
     tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -181,13 +181,13 @@ def median(values):
 
 
 def revision():
-    """What was measured; with a mark if that is not what was committed."""
+    """The measured commit; with a mark if there are uncommitted changes."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def machine():
-    """What was measured, and where."""
+    """The measured commit, and the machine."""
     model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {

@@ -64,7 +64,7 @@ class Connection:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # What we may send: on the whole connection now, and on each new stream.
+        # Bytes that may be sent: on the whole connection now, and on each new stream.
         self.room = self.stream_room = 65535
         self.rooms = {}
         self.next, self.waiting, self.received = 1, b"", 0
@@ -123,7 +123,7 @@ class Connection:
             left.difference_update(self.receive())
 
     def time_calls(self, method, message, count):
-        """How long each of so many calls takes, one after the other, in seconds."""
+        """Times of so many calls, one after the other, in seconds."""
         times = []
         for _ in range(count):
             begun = time.perf_counter()

@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 60
 
 
 class Wrong(Exception):
-    """What is wrong with a configuration."""
+    """A mistake in a configuration."""
 
 
 def unrendered(here):

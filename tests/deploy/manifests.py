@@ -58,7 +58,7 @@ def one(documents, kind, name="remuda"):
 
 
 def check_together(where, documents):
-    """What no schema knows: that the parts fit each other."""
+    """Checks that the parts fit each other, which no schema knows."""
     pod = one(documents, "Deployment")["spec"]["template"]
     spec, labels = pod["spec"], pod["metadata"]["labels"]
     container = spec["containers"][0]

@@ -16,7 +16,7 @@ use nix::unistd::setpgid;
 use rustix::process::{Pid, test_kill_process};
 use serde::Deserialize;
 
-/// How long a connection must stay open to count as accepted.
+/// Time that a connection must stay open to count as accepted.
 const A_WHILE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
@@ -29,7 +29,7 @@ pub(crate) enum Attempt {
     /// To be connected for a while.
     Connect(PathBuf),
     ConnectAbstract(String),
-    /// Whether a signal could be sent.
+    /// To be allowed to send a signal, without sending one.
     Signal(i32),
     JoinGroup(i32),
     /// To have this many files open at once.

@@ -1,4 +1,4 @@
-//! What the thread that reads from the pool and the thread that runs the steps tell each other.
+//! State shared by the thread that reads from the pool and the thread that runs the steps.
 
 use std::{
     io::{BufRead, ErrorKind},
@@ -23,13 +23,13 @@ pub(crate) struct Query {
     pub frame: Box<RawValue>,
 }
 
-/// What to do when there is nothing left to do.
+/// The next thing to do for a worker without a query.
 pub(crate) enum Task {
     Query(Query),
     ShutDown,
 }
 
-/// What the pool wants instead of the steps that run.
+/// A request of the pool that ends the steps that run.
 pub(crate) enum Interrupt {
     Cancel,
     ShutDown,
@@ -53,7 +53,7 @@ struct State {
     processed: u64,
 }
 
-/// Whether a shutdown waits for the running query.
+/// A shutdown waits for the running query, or does not.
 #[derive(Clone, Copy, PartialEq)]
 enum Patience {
     Graceful,
@@ -141,7 +141,7 @@ impl Link {
         self.lock().running.is_some()
     }
 
-    /// How many queries this worker has been given and has not ended.
+    /// Number of queries that this worker has been given and has not ended.
     pub(crate) fn load(&self) -> usize {
         let state = self.lock();
         usize::from(state.running.is_some()) + usize::from(state.waiting.is_some())

@@ -1,4 +1,4 @@
-//! What the worker can tell about itself.
+//! The worker's report about itself.
 
 use std::{env, fs, process};
 

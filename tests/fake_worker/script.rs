@@ -1,4 +1,4 @@
-//! What the worker can be told to do, and how that is written.
+//! The steps that the worker can run, and their JSON.
 
 use std::{collections::HashMap, rc::Rc, time::Duration};
 
@@ -84,7 +84,7 @@ pub(crate) struct Flow {
     delay_ms: u64,
 }
 
-/// What one query asks for.
+/// The script of one query.
 pub(crate) struct QueryScript {
     pub steps: Steps,
     pub on_cancel: Option<Steps>,

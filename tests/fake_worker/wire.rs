@@ -12,7 +12,7 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
-/// How the worker is connected.
+/// The transport of the worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Transport {
     Socket,

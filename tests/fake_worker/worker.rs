@@ -106,7 +106,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Which attempt at the query this is.
+    /// Number of this attempt at the query.
     fn attempt(&self) -> u64 {
         let fields = self.query.as_ref().map(|query| script::fields(&query.frame));
         fields

@@ -34,7 +34,7 @@ impl Authority {
         self.sign(&CertificateParams::new([name.to_owned()]).unwrap())
     }
 
-    /// A certificate that was valid once.
+    /// An expired certificate.
     pub(crate) fn issue_expired(&self, name: &str) -> Identity {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);

@@ -23,7 +23,7 @@ pub(crate) fn query(payload: &Value) -> Query {
     Query { payload: payload.to_string(), ..Default::default() }
 }
 
-/// An event in the words that tests compare.
+/// An event, reduced to what tests compare.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TestEvent {
     Session(String),
@@ -35,7 +35,7 @@ pub(crate) enum TestEvent {
     Other(String),
 }
 
-/// How an Execute went.
+/// The outcome of an Execute.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub query_id: String,
@@ -200,7 +200,7 @@ async fn read_events(mut stream: Streaming<StreamResultsResponse>, max: usize) -
     Ok(events)
 }
 
-/// No call may hang.
+/// Bounds a call, since none may hang.
 async fn within<T>(call: impl Future<Output = T>) -> T {
     timeout(DEADLINE, call).await.unwrap_or_else(|_| panic!("a call took longer than {DEADLINE:?}"))
 }

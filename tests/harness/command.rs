@@ -8,17 +8,17 @@ use super::{Server, eventually, remuda};
 pub(crate) fn run(server: &Server, arguments: &[&str]) -> (i32, String, String) {
     let mut command = remuda();
     command.args(["--endpoint", &server.grpc]).args(arguments);
-    told(&command.output().expect("the command runs"))
+    output_of(&command.output().expect("the command runs"))
 }
 
 /// Waits for a command that must end by itself.
 pub(crate) fn finish(mut child: Child) -> (i32, String, String) {
     eventually("the command to end", || child.try_wait().unwrap());
-    told(&child.wait_with_output().unwrap())
+    output_of(&child.wait_with_output().unwrap())
 }
 
 /// An exit code, stdout and stderr.
-pub(crate) fn told(output: &Output) -> (i32, String, String) {
+pub(crate) fn output_of(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the command prints UTF-8");
     (output.status.code().expect("it exits by itself"), text(&output.stdout), text(&output.stderr))
 }

@@ -1,8 +1,8 @@
-//! What must hold of every event log.
+//! Invariants of every event log.
 
 use remuda::api::proto::{Event, QueryState, event::Body};
 
-/// How the query ended, after a look at its whole log: numbered from 0 without holes, attempts in order, exactly one
+/// The final state of the query, after a check of its whole log: numbered from 0 without holes, attempts in order, exactly one
 /// final event, and nothing after it.
 #[track_caller]
 pub(crate) fn end_of(events: &[Event]) -> QueryState {

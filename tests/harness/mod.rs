@@ -3,17 +3,17 @@
 mod authority;
 mod client;
 mod command;
-mod herd;
 mod load;
 mod log;
 mod processes;
-mod public;
 #[allow(dead_code, reason = "the hostile tests use the rest")]
 pub(crate) mod raw;
 mod seed;
 mod server;
+mod serving;
+mod users;
 mod watcher;
-mod who;
+mod workers;
 
 use std::{
     future::Future,
@@ -22,16 +22,16 @@ use std::{
 
 pub(crate) use authority::{Authority, Identity};
 pub(crate) use client::{Client, Ended, TestEvent, query};
-pub(crate) use command::{finish, run, told};
-pub(crate) use herd::Gate;
+pub(crate) use command::{finish, output_of, run};
 pub(crate) use load::Load;
 pub(crate) use log::end_of;
 pub(crate) use processes::{alive, descendants, group_of, guardian_of, is_stopped, send_signal, zombies_of};
-pub(crate) use public::{DAEMON, NOBODY, is_root, public_copy, public_dir};
 pub(crate) use seed::Seed;
 pub(crate) use server::{SHARED_SECRETS, Server, fake_kind, remuda, skip};
+pub(crate) use serving::{tells_worker, waits_for};
+pub(crate) use users::{DAEMON, NOBODY, is_root, public_copy, public_dir};
 pub(crate) use watcher::{Watcher, reason_of, worker_of};
-pub(crate) use who::{tells_worker, waits_for};
+pub(crate) use workers::Gate;
 
 /// Time after which a test fails that waits for something. Nothing takes that long, even on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! What `/proc` says about processes.
+//! Processes as `/proc` shows them.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Chance that can be had again.
+//! Random choices that can be repeated.
 
 use std::{env, io::Write, thread};
 

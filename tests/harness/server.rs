@@ -172,7 +172,7 @@ impl Server {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// Whatever comes back, as text; empty if nothing does.
+    /// The raw answer as text; empty if there is none.
     pub(crate) fn try_get(&self, path: &str, headers: &[&str]) -> String {
         let mut stream = TcpStream::connect(&self.http).expect("the HTTP side accepts");
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -231,13 +231,13 @@ impl Server {
         status
     }
 
-    /// What the server has put into its directory.
+    /// Files that the server has put into its directory.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.dir.path()).unwrap().flatten().map(|entry| entry.path());
         entries.filter(|path| !path.ends_with("remuda.toml") && !path.ends_with("gates")).collect()
     }
 
-    /// What is in the server's own directory for its workers, beside its lock and the socket that is made ahead for the next one.
+    /// Entries of the server's own directory for its workers, other than its lock.
     pub(crate) fn belongings(&self) -> BTreeSet<String> {
         let [own] = self.leftovers().try_into().expect("the server has one directory");
         let names = std::fs::read_dir(own).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());

@@ -1,4 +1,4 @@
-//! Someone who watches what happens in the pool.
+//! A client that watches the events of the pool.
 
 use remuda::api::proto::{self, PoolEvent, WatchEventsRequest, pool_event::Body};
 use tokio::time::timeout;
@@ -55,7 +55,7 @@ impl Watcher {
         self.until(|event| event.name == name).await
     }
 
-    /// What happened to one worker, in order.
+    /// Names of the events of one worker, in order.
     pub(crate) fn life_of(&self, id: u64) -> Vec<&str> {
         let about = self.seen.iter().filter(|event| worker_of(event) == Some(id));
         about.map(|event| event.name.as_str()).collect()

@@ -79,7 +79,7 @@ pub(crate) async fn much_to_read(victim: &mut Victim) -> StreamResultsRequest {
     StreamResultsRequest { query_id: ended.query_id, from_sequence: 0 }
 }
 
-/// Whoever asks for results may be sent as much as there is, as much as is usual, or nothing at all; and some watch the pool.
+/// Connections that ask for results with an unlimited, a usual and an empty window, and one that watches the pool.
 pub(crate) fn ask_for_all(address: &str, results: &StreamResultsRequest) -> Vec<TcpStream> {
     let readers = [i32::MAX.cast_unsigned(), 65_535, 0]
         .map(|window| ask(address, "/remuda.v1.WorkerPool/StreamResults", results, window));

@@ -1,4 +1,4 @@
-//! More connections than there are places.
+//! More connections than the limit allows.
 
 use std::{
     io::{Read, Write},

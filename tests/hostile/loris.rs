@@ -1,4 +1,4 @@
-//! A byte now and then, on every door and at every stage: none of it lasts.
+//! Clients that send a byte now and then, on both listeners and at every stage: all are dropped.
 
 use std::{
     io::{Read, Write},

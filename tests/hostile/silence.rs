@@ -1,4 +1,4 @@
-//! Connections with a call that goes on, whose client has gone without a word.
+//! Connections with an open call whose client has vanished without closing it.
 
 use std::{io::Write, net::TcpStream};
 

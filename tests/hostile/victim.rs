@@ -1,4 +1,4 @@
-//! A server under attack, with what it was like before.
+//! A server under attack, and its state before.
 
 use std::{fs, time::Instant};
 

@@ -113,7 +113,7 @@ fn files_are_short_and_begin_with_their_job() {
     }
 }
 
-/// The functions of a file with how many lines each has, as rustfmt lays them out: the end is a brace as far in as the beginning.
+/// The functions of a file and their lengths in lines, as rustfmt lays them out: the end is a brace as far in as the beginning.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -170,7 +170,7 @@ fn limits_name_tests_that_exist() {
     }
 }
 
-/// How many tests this part of a page names, all of which must be there.
+/// Number of tests that this part of a page names, all of which must exist.
 fn check_named_tests(page: &str, text: &str) -> usize {
     let named: Vec<_> = text.split('`').filter_map(|code| code.rsplit_once("::")).collect();
     for (module, test) in &named {

@@ -1,4 +1,4 @@
-"""What a lone query waits for, beside a unary call to the bare gRPC server plus a round trip to the same worker over a bare socket."""
+"""Latency of a lone query, beside a unary call to the bare gRPC server plus a round trip to the same worker over a bare socket."""
 import rig
 
 

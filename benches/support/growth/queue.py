@@ -1,4 +1,4 @@
-"""What waiting queries cost: memory for each, and processor time for those that run meanwhile."""
+"""Cost of waiting queries: memory for each, and processor time for those that run meanwhile."""
 import rig
 import wire
 

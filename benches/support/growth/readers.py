@@ -1,4 +1,4 @@
-"""What readers cost: each further one of a query's log, and those that do not read."""
+"""Cost of readers: each further one of a query's log, and those that do not read."""
 import socket
 
 import rig

@@ -1,4 +1,4 @@
-"""What a message costs by its size, beside the bare gRPC server."""
+"""Cost of a message by its size, beside the bare gRPC server."""
 import functools
 
 import rig

@@ -1,4 +1,4 @@
-"""How long a worker takes from its start to `ready`, beside the same program started by a small parent; also when the server is large."""
+"""Time from the start of a worker to `ready`, beside the same program started by a small parent; also by a large server."""
 import json
 import os
 import pathlib
@@ -49,7 +49,7 @@ def bare(command):
 
 
 def started(pool, kind):
-    """How many workers of a kind have become ready, and how long that took in all."""
+    """Number of workers of a kind that have become ready, and their start times in all."""
     text = urllib.request.urlopen(f"http://{pool.http}/metrics", timeout=30).read().decode()
 
     def part(name):

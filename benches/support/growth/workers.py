@@ -1,4 +1,4 @@
-"""What workers cost the server: processor time for each query, memory, a health check over all of them."""
+"""Cost of workers to the server: processor time for each query, memory, a health check over all of them."""
 import http.client
 import time
 

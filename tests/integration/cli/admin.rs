@@ -1,4 +1,4 @@
-//! The commands of operators: what they refuse, and how watching ends.
+//! The commands of operators: their refusals, and the end of watching.
 
 use std::{
     process::{Child, Stdio},
@@ -10,7 +10,7 @@ use remuda::api::proto::{self, scale_kind_request::Target};
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::harness::{Server, eventually, fake_kind, remuda, run, send_signal, told};
+use crate::harness::{Server, eventually, fake_kind, output_of, remuda, run, send_signal};
 
 fn server() -> Server {
     Server::start(&fake_kind("k", &[], "min = 1\nmax = 2"))
@@ -70,7 +70,7 @@ async fn watching_ends_quietly_with_ctrl_c() {
     let server = server();
     let child = watch(&server);
     send_signal(child.id(), Signal::SIGINT);
-    assert_eq!(told(&child.wait_with_output().unwrap()), (0, String::new(), String::new()));
+    assert_eq!(output_of(&child.wait_with_output().unwrap()), (0, String::new(), String::new()));
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn watching_ends_quietly_when_nobody_reads_the_pipe() {
     let mut child = watch(&server);
     drop(child.stdout.take());
     eventually("the command to notice", || child.try_wait().unwrap());
-    assert_eq!(told(&child.wait_with_output().unwrap()), (0, String::new(), String::new()));
+    assert_eq!(output_of(&child.wait_with_output().unwrap()), (0, String::new(), String::new()));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The load generator against real servers: its counts, its words, its exit codes.
+//! The load generator against real servers: its counts, its texts, its exit codes.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::{Server, eventually, fake_kind, remuda, run, send_signal, told};
+use crate::harness::{Server, eventually, fake_kind, output_of, remuda, run, send_signal};
 
 /// A pool of two echo workers.
 fn echo_server() -> Server {
@@ -115,7 +115,7 @@ fn interrupt_ends_the_run_and_reports_what_was_measured() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("some queries", || (server.metric_sum("remuda_query_results_total") > 10.0).then_some(()));
     send_signal(child.id(), Signal::SIGINT);
-    let (code, out, _) = told(&child.wait_with_output().unwrap());
+    let (code, out, _) = output_of(&child.wait_with_output().unwrap());
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &report["interrupted"]), (0, &true.into()));
     assert!(report["remuda"]["completed"].as_u64().unwrap() > 10);
@@ -126,9 +126,9 @@ fn baseline_answers_as_a_pool_of_echo_workers_does() {
     let (server, mut baseline) = (echo_server(), Baseline::start());
     let payload = r#"{"stream":3,"size":50}"#;
     let (_, expected, _) = run(&server, &["run", payload]);
-    let (code, out, _) = told(&baseline.command("run").arg(payload).output().unwrap());
+    let (code, out, _) = output_of(&baseline.command("run").arg(payload).output().unwrap());
     assert_eq!((code, out), (0, expected));
-    let (code, out, _) = told(&baseline.command("bench --json --count 50 --messages 20").output().unwrap());
+    let (code, out, _) = output_of(&baseline.command("bench --json --count 50 --messages 20").output().unwrap());
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &report["remuda"]["messages"]), (0, &1_000.into()));
     send_signal(baseline.child.id(), Signal::SIGTERM);
@@ -152,7 +152,7 @@ fn protected_server_is_shown_the_token() {
 #[test]
 fn unreachable_server_has_its_own_exit_code() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let (code, out, err) = told(&remuda().args(["--endpoint", &free, "bench"]).output().unwrap());
+    let (code, out, err) = output_of(&remuda().args(["--endpoint", &free, "bench"]).output().unwrap());
     assert_eq!((code, out.as_str()), (5, ""));
     assert!(err.contains("cannot reach remuda at"), "{err}");
 }
@@ -176,7 +176,7 @@ fn wrong_options_are_refused_with_what_is_right() {
         ("baseline --listen here", "invalid socket address"),
     ];
     for (arguments, words) in cases {
-        let (code, _, err) = told(&remuda().arg("bench").args(arguments.split(' ')).output().unwrap());
+        let (code, _, err) = output_of(&remuda().arg("bench").args(arguments.split(' ')).output().unwrap());
         assert_eq!(code, 2, "{arguments}");
         assert!(err.contains(words), "{arguments}: {err}");
     }
@@ -237,7 +237,7 @@ fn chaos_needs_workers_that_run_here() {
     assert!(err.contains("--chaos: there is no worker to kill"), "{err}");
 }
 
-/// What still speaks of a directory: files in it, and processes that know it.
+/// Files in a directory, and processes that name it in their arguments or environment.
 fn traces_of(dir: &Path) -> Vec<String> {
     let files = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path().display().to_string());
     let name = dir.display().to_string();
@@ -254,7 +254,7 @@ fn server_of_its_own_leaves_nothing_behind() {
     let dir = tempfile::Builder::new().prefix("rb").tempdir().unwrap();
     let mut command = remuda();
     command.args(["bench", "--json", "--spawn", "3", "--count", "200", "--compare", "-c", "1", "--rounds", "1"]);
-    let (code, out, err) = told(&command.env("TMPDIR", dir.path()).output().unwrap());
+    let (code, out, err) = output_of(&command.env("TMPDIR", dir.path()).output().unwrap());
     assert_eq!(code, 0, "{out}{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["remuda"]["completed"], 200);
@@ -269,7 +269,7 @@ fn interrupted_run_stops_its_own_server_too() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the server's files", || fs::read_dir(dir.path()).unwrap().next().map(drop));
     send_signal(child.id(), Signal::SIGINT);
-    let (_, out, _) = told(&child.wait_with_output().unwrap());
+    let (_, out, _) = output_of(&child.wait_with_output().unwrap());
     assert!(out.contains("interrupted"), "{out}");
     assert_eq!(traces_of(dir.path()), Vec::<String>::new());
 }
@@ -279,7 +279,7 @@ fn server_of_its_own_that_does_not_start_says_why() {
     let dir = tempfile::Builder::new().prefix("rb").tempdir().unwrap();
     let long = dir.path().join("x".repeat(60));
     fs::create_dir(&long).unwrap();
-    let (code, _, err) = told(&remuda().args(["bench", "--spawn", "1"]).env("TMPDIR", &long).output().unwrap());
+    let (code, _, err) = output_of(&remuda().args(["bench", "--spawn", "1"]).env("TMPDIR", &long).output().unwrap());
     assert_eq!(code, 1);
     assert!(err.contains("--spawn: the server of this run's own failed"), "{err}");
     assert_eq!(traces_of(&long), Vec::<String>::new());

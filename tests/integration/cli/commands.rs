@@ -1,11 +1,11 @@
-//! The command as a person uses it: what it prints, where, and how it exits.
+//! The commands of users: their output and their exit codes.
 
 use std::{io::Write, process::Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, eventually, fake_kind, finish, remuda, run, send_signal, told};
+use crate::harness::{Server, eventually, fake_kind, finish, output_of, remuda, run, send_signal};
 
 fn server() -> Server {
     Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\ntypes = [\"t\"]"))
@@ -13,7 +13,7 @@ fn server() -> Server {
 
 /// Runs the command without a server.
 fn alone(arguments: &[&str]) -> (i32, String, String) {
-    told(&remuda().args(arguments).output().expect("the command runs"))
+    output_of(&remuda().args(arguments).output().expect("the command runs"))
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn payload_comes_from_an_argument_a_file_or_stdin() {
     command.args(["--endpoint", &server.grpc, "run", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"[1]").unwrap();
-    let (code, out, _) = told(&child.wait_with_output().unwrap());
+    let (code, out, _) = output_of(&child.wait_with_output().unwrap());
     assert_eq!((code, out.as_str()), (0, "[1]\n{\"echo\": [1]}\n"));
     let (code, _, err) = run(&server, &["run", "@/no/such/file"]);
     assert!(code == 2 && err.contains("/no/such/file"), "{code} {err}");
@@ -119,7 +119,7 @@ async fn ctrl_c_cancels_the_query() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the query to run", || run(&server, &["queries", "mine"]).1.contains("processing").then_some(()));
     send_signal(child.id(), Signal::SIGINT);
-    let (code, _, err) = told(&child.wait_with_output().unwrap());
+    let (code, _, err) = output_of(&child.wait_with_output().unwrap());
     assert!(code == 3 && err.contains("cancel"), "{code} {err}");
     eventually("the query to be cancelled", || {
         run(&server, &["queries", "mine"]).1.contains("cancelled").then_some(())
@@ -201,7 +201,7 @@ fn config_show_and_example_can_be_used_as_configs() {
         assert_eq!(code, 0, "{arguments:?}: {err}");
     }
     let output = remuda().args(["config", "show"]).env("REMUDA__POOL__MAX_WORKERS", "33").output().unwrap();
-    assert!(told(&output).1.contains("max_workers = 33"));
+    assert!(output_of(&output).1.contains("max_workers = 33"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The command on queries whose workers die: attempts, dead letters and their second lives.
+//! The commands on queries whose workers die: retries, dead letters and their requeueing.
 
 use std::{
     io::{BufRead, BufReader},

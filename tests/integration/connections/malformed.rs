@@ -22,7 +22,7 @@ async fn connect(server: &Server) -> SendRequest<Bytes> {
     client
 }
 
-/// What is answered to a call with this body, which ends with its last byte if it ends at all.
+/// The answer to a call with this body, and whether it lists the compressions that the server accepts.
 async fn answer(client: &SendRequest<Bytes>, path: &str, encoding: &str, body: &[u8], ends: bool) -> (Status, bool) {
     let request = Request::post(format!("http://localhost{path}"))
         .version(Version::HTTP_2)

@@ -1,4 +1,4 @@
-//! What a client finds that knows nothing but the address: reflection and the standard health service.
+//! Reflection and the standard health service, for clients that know only the address.
 
 use std::time::Duration;
 

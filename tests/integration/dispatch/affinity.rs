@@ -19,7 +19,7 @@ fn plain(key: &str) -> Query {
     for_key(key, query(&json!(null)))
 }
 
-/// Who serves the next queries of a key, each sent when all workers are free.
+/// The workers that serve the next queries of a key, each sent when all workers are free.
 async fn row(server: &Server, client: &mut Client, key: &str, count: usize) -> Vec<u64> {
     let mut workers = Vec::new();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Which of several free workers gets a query. The exact orders are in the tests of `pool::worker_data`.
+//! The choice among several free workers. The exact orders are in the tests of `pool::worker_data`.
 
 use serde_json::json;
 

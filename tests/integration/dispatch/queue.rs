@@ -1,4 +1,4 @@
-//! Who is served next, and who is refused, by the settings of the queue.
+//! The order and the limits of the queue, by its settings.
 
 use remuda::api::proto::{Query, QueryState};
 use serde_json::json;

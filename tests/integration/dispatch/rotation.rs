@@ -1,4 +1,4 @@
-//! Who serves what: each worker in its turn, whatever went on before.
+//! Rotation: each worker in its turn, before and after a crowd.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which kind gets a query, and what becomes of one that does not want to wait.
+//! The choice of the kind for a query, and `reject_if_busy`.
 
 use remuda::api::proto::{Query, SubmitRequest, SubmitResponse};
 use serde_json::json;

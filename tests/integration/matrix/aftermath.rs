@@ -1,4 +1,4 @@
-//! What must be true once all is over: the pool at its size, one certificate for each dead worker, and nothing left.
+//! Checks once all is over: the pool at its size, one certificate for each dead worker, and nothing left.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,7 +19,7 @@ pub(super) struct Aftermath<'a> {
     pub descriptors_before: BTreeMap<String, u32>,
 }
 
-/// How many descriptors of each sort a process holds.
+/// Number of open descriptors of a process, by sort.
 pub(super) fn descriptors(pid: u32) -> BTreeMap<String, u32> {
     let mut sorts = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives").flatten() {
@@ -114,7 +114,7 @@ fn check_row(row: &Row, certificates: &[DeathCertificate]) {
     }
 }
 
-/// What is not yet, or no longer, as it should be.
+/// The difference between the metrics of a row and the expected ones, if there is one.
 fn difference(row: &Row, metrics: &HashMap<String, u32>) -> Option<String> {
     let kind = row.kind();
     let ready = metrics.get(&format!("remuda_workers{{kind=\"{kind}\",state=\"ready\"}}")).copied();
@@ -135,7 +135,7 @@ pub(super) fn cause_name(cause: DeathCause) -> String {
     cause.as_str_name().trim_start_matches("DEATH_CAUSE_").to_lowercase()
 }
 
-/// How many workers of a kind ended, by cause.
+/// Number of workers of a kind that ended, by cause.
 fn exits(kind: &str, metrics: &HashMap<String, u32>) -> BTreeMap<String, u32> {
     let cause_of = |series: &str| {
         let labels = series.strip_prefix("remuda_worker_exits_total{cause=\"")?;

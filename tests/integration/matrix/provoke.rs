@@ -91,7 +91,7 @@ async fn cancel_in_vain(client: &mut Client, rows: &[Row], ids: &[String]) {
     }
 }
 
-/// Whatever happened, every kind serves.
+/// Every kind serves after all that happened.
 async fn check_service(client: &mut Client, rows: &[Row]) {
     let mut ids = Vec::new();
     for row in rows {

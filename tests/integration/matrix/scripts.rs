@@ -1,4 +1,4 @@
-//! How the fake worker is told to misbehave, and the config of the server that runs it.
+//! Scripts that make the fake worker misbehave, and the config of the server that runs it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::table::{
     Row,
 };
 
-/// What is rigged to fail fails soon. What is not has time even on a busy machine, so that nothing else fails.
+/// Short where a row is to fail, long everywhere else, so that a busy machine makes nothing else fail.
 const SETTINGS: &str = r#"
 min = 1
 max = 1
@@ -23,7 +23,7 @@ restart_backoff_max = "50ms"
 circuit_failures = 1000
 "#;
 const SHORT_GRACE: &str = "cancel_grace = \"100ms\"\nterm_grace = \"200ms\"\n";
-/// When all are told to go at once, those that must be made to have time to get ready for that, and the others to go.
+/// All are asked to stop at once: this is time for those that hang to begin to, and below for the others to stop.
 const GRACE_TO_HANG: &str = "cancel_grace = \"2s\"\nterm_grace = \"200ms\"\n";
 const GRACE_TO_GO: &str = "cancel_grace = \"20s\"\nterm_grace = \"200ms\"\n";
 const SHORT_SILENCE: &str = "heartbeat_warning = \"300ms\"\nheartbeat_timeout = \"1s\"\n";
@@ -158,12 +158,12 @@ pub(super) fn payload(row: &Row, gate: &Path) -> Value {
     json!({"steps": steps, "nonce": nonce(row)})
 }
 
-/// Whether the misbehaviour itself ends the query.
+/// True if the misbehaviour itself ends the query.
 fn completes(misbehaviour: Misbehaviour) -> bool {
     matches!(misbehaviour, Misbehaviour::MessageAfterComplete | Misbehaviour::TwoCompletes)
 }
 
-/// What the answer must hold, so that no other query's is taken for it.
+/// A text that the answer must hold, so that no other query's is taken for it.
 pub(super) fn nonce(row: &Row) -> String {
     format!("{:?} {:?} {:?}", row.misbehaviour, row.phase, row.policy)
 }
@@ -178,7 +178,7 @@ pub(super) fn own_result(row: &Row) -> Option<&'static str> {
     }
 }
 
-/// How many messages one attempt sends.
+/// Number of messages that one attempt sends.
 pub(super) fn messages_per_attempt(phase: Phase) -> usize {
     match phase {
         BeforeReady | Idle | BeforeFirstMessage => 0,

@@ -1,4 +1,4 @@
-//! What is expected of every combination.
+//! The expectation for every combination.
 
 use remuda::api::proto::DeathCause;
 
@@ -52,7 +52,7 @@ pub(super) enum Policy {
     Retry,
 }
 
-/// What becomes of the query and of the worker. Where the query completes, it does so in its first attempt.
+/// The fate of the query and of the worker. Where the query completes, it does so in its first attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     /// There is no such combination, for this reason.
@@ -164,7 +164,7 @@ impl Misbehaviour {
         }
     }
 
-    /// How a worker ends that is told to go and then does this, if it goes without being made to.
+    /// Exit code and signal of a worker that misbehaves so when it is asked to stop, if it stops by itself.
     pub(super) fn own_exit(self) -> Option<(Option<i32>, &'static str)> {
         match self {
             Exit0 | Exit3 | Segfault | Killed | Abort | HalfLineThenExit | GrandchildHoldsSocket => Some(self.exit()),
@@ -173,7 +173,7 @@ impl Misbehaviour {
         }
     }
 
-    /// Whether it shows in the number of stale frames.
+    /// True if it is counted as a stale frame.
     pub(super) fn is_stale(self) -> bool {
         matches!(self, StaleFrame | MessageAfterComplete | TwoCompletes)
     }
@@ -203,12 +203,12 @@ impl Phase {
         TABLE.iter().map(row).filter(|row| !matches!(row.cell, Senseless(_))).collect()
     }
 
-    /// Whether it is the running query that the worker misbehaves under.
+    /// True if the worker misbehaves while its query runs.
     pub(super) fn is_within_query(self) -> bool {
         matches!(self, Self::BeforeFirstMessage | Self::MidStream | Self::WhileDraining)
     }
 
-    /// Whether the misbehaving worker has no query: then it is the second life of its kind, after the first was killed.
+    /// True if the misbehaving worker has no query: then it is the second one of its kind, after the first was killed.
     pub(super) fn is_without_query(self) -> bool {
         matches!(self, Self::BeforeReady | Self::Idle)
     }
@@ -219,7 +219,7 @@ impl Row {
         self.misbehaviour.name()
     }
 
-    /// How the misbehaving worker ends, if it does.
+    /// Cause of the misbehaving worker's end, if it ends.
     pub(super) fn cause(&self) -> Option<DeathCause> {
         match self.cell {
             Senseless(_) | Harmless => None,
@@ -230,13 +230,13 @@ impl Row {
         }
     }
 
-    /// How the workers of its kind end, in this order, before the server stops.
+    /// Causes of the ends of the kind's workers, in order, before the server stops.
     pub(super) fn deaths(&self) -> Vec<DeathCause> {
         let killed = self.phase.is_without_query().then_some(Crash);
         killed.into_iter().chain(self.cause()).collect()
     }
 
-    /// Whether a second attempt is expected.
+    /// True if a second attempt is expected.
     pub(super) fn is_retried(&self) -> bool {
         matches!(self.cell, Dies(_)) && self.policy == Policy::Retry
     }

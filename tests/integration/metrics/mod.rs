@@ -1,4 +1,4 @@
-//! The metrics: the page that lists them, how many series there are, and that each moves when its thing happens.
+//! The metrics: the page that lists them, the number of series, and the events that move each of them.
 
 mod moves;
 
@@ -52,7 +52,7 @@ fn series(server: &Server) -> Vec<String> {
 const QUERIES: usize = 10_000;
 const WORKERS: usize = 200;
 
-/// Whatever clients make up, and however many workers come and go, the series are the same ones.
+/// Neither names that clients make up nor workers that come and go add a series.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_cannot_create_series() {
     let config = "[results]\nmax_ended = 100\n[recovery.types.b]\nstrategy = \"retry\"\n[pool]\nmax_workers = 12\n";

@@ -1,4 +1,4 @@
-//! Each metric moves when its thing happens, and not before.
+//! Each metric moves with its event, and not before.
 
 use nix::sys::signal::Signal;
 use remuda::api::proto::{

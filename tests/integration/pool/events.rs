@@ -1,4 +1,4 @@
-//! What happens in the pool is told to whoever watches, in order, with its reasons.
+//! Events of the pool reach its watchers in order, with their reasons.
 
 use std::{
     io::{BufRead, BufReader},
@@ -169,7 +169,7 @@ async fn watcher_gets_what_it_asked_for_and_no_more() {
         let query = proto::Query { kind: kind.to_owned(), ..query(&json!(1)) };
         client.execute(query).await;
     }
-    let told = |events: &[PoolEvent]| -> Vec<(String, String)> {
+    let names_of = |events: &[PoolEvent]| -> Vec<(String, String)> {
         events.iter().map(|event| (event.kind.clone(), event.name.clone())).collect()
     };
     let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
@@ -182,10 +182,10 @@ async fn watcher_gets_what_it_asked_for_and_no_more() {
     for _ in 0..6 {
         both.next().await;
     }
-    assert_eq!(told(&busy_a.seen), pairs(&[("a", "worker:busy"); 2]));
-    assert_eq!(told(&workers_b.seen), pairs(&[("b", "worker:busy"), ("b", "worker:idle")]));
+    assert_eq!(names_of(&busy_a.seen), pairs(&[("a", "worker:busy"); 2]));
+    assert_eq!(names_of(&workers_b.seen), pairs(&[("b", "worker:busy"), ("b", "worker:idle")]));
     let all = ["a", "b", "a"].map(|kind| [(kind, "worker:busy"), (kind, "worker:idle")]);
-    assert_eq!(told(&both.seen), pairs(all.as_flattened()));
+    assert_eq!(names_of(&both.seen), pairs(all.as_flattened()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! A full pool makes room for a kind that has no worker: an idle worker goes, a busy one never.
+//! A full pool makes room for a kind without a worker by evicting an idle worker, never a busy one.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! A thousand workers that do not start beside some that do: all that they took is given back.
+//! A thousand failed starts beside workers that serve: all resources are given back.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! Memory: what is set aside for workers, and what becomes of those that use too much.
+//! Memory: the budget of the pool, and the limits of workers.
 
 use remuda::api::proto::{DeathCause, Query};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What operators do to the pool's size and to single workers: scale, restart, evict.
+//! Operations on the pool's size and on single workers: scale, restart, evict.
 
 use remuda::api::proto::{
     self, DeathCause, QueryState, ScaleKindRequest, ScaleKindResponse, pool_event::Body, scale_kind_request::Target,

@@ -1,4 +1,4 @@
-//! Workers that have done their work are replaced, and nobody notices.
+//! Workers are replaced by age and by queries without a gap in service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 
 use crate::harness::{Client, Ended, Gate, Server, eventually, fake_kind, query};
 
-/// What the server has decided about the size of its only kind, as (from, to).
+/// The server's decisions on the size of its only kind, as (from, to).
 fn decisions(server: &Server) -> Vec<(u64, u64)> {
     let lines = server.log_lines();
     let scaling = lines.iter().filter(|line| line["fields"]["message"] == "scaling");

@@ -1,4 +1,4 @@
-//! Bad input: the status, the field it names, and the text a person reads.
+//! Bad input: the status, the field that it names, and the text for people.
 
 use remuda::api::proto::{self, ListQueriesRequest, ListWorkersRequest, Query};
 use serde_json::json;

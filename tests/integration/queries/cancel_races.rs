@@ -54,7 +54,7 @@ async fn spin(delay: Duration) {
     }
 }
 
-/// What a cancel was told must be what the log says in the end.
+/// Checks that the answers to cancels agree with the log.
 #[track_caller]
 fn assert_agrees(answers: &[CancelResponse], events: &[Event]) {
     let end = end_of(events);

@@ -1,4 +1,4 @@
-//! One query at a time: what goes in, what comes out, how it ends.
+//! One query at a time: input, output and ending.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Queries: what goes in, what comes out, how they end.
+//! Queries: input, output and endings.
 
 mod arguments;
 mod cancel_races;

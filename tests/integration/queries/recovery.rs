@@ -1,4 +1,4 @@
-//! What becomes of queries when workers die, report, hang or do not start.
+//! Recovery of queries whose workers die, report errors, hang or do not start.
 
 use nix::sys::signal::Signal;
 use remuda::api::proto::{

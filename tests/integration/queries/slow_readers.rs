@@ -1,4 +1,4 @@
-//! Clients that do not read what they asked for: what they get in the end, and that nobody else notices.
+//! Clients that do not read: each overflow policy, and no effect on others.
 
 use remuda::api::proto::{
     CancelFound, ErrorReason, Event, ExecuteRequest, ExecuteResponse, QueryState, StopStage, event::Body,
@@ -76,7 +76,7 @@ async fn assert_others_are_served(client: &mut Client) {
     assert_eq!(ended.test_events().iter().filter(|event| count(event)).count(), 1_000);
 }
 
-/// How many of the flood's messages are there; each stands where it should.
+/// Number of the flood's messages, each of which must be in its place.
 #[track_caller]
 fn messages_in(events: &[Event]) -> u64 {
     let mut count = 0;

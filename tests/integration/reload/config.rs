@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tonic::Code;
 use tonic_types::StatusExt;
 
-use crate::harness::{Client, Load, Server, eventually, eventually_async, fake_kind, query, remuda, run, told};
+use crate::harness::{Client, Load, Server, eventually, eventually_async, fake_kind, output_of, query, remuda, run};
 
-/// So many workers of a version that their answers tell.
+/// A kind with this many workers, whose answers name their version.
 fn version(version: &str, workers: usize) -> String {
     fake_kind("k", &[], &format!("min = {workers}\nmax = {workers}\nenv = {{ VERSION = \"{version}\" }}"))
 }
@@ -45,7 +45,7 @@ pub(crate) async fn workers_up(client: &Client, workers: usize) {
     only_new_workers(client, workers, 0).await;
 }
 
-/// What a reload under load must do, however it is asked for.
+/// Checks a reload under load, however it is requested.
 async fn rolls_under_load(pool: &str, reload: impl FnOnce(&Server)) {
     let server = Server::start(&format!("{pool}{}", version("old", 4)));
     let mut client = server.client().await;
@@ -232,7 +232,7 @@ async fn reload_without_a_config_file_is_refused() {
     server.logs("reload on SIGHUP failed: the server was started without a config file");
     assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}), "it serves on");
     let output = remuda().args(["--endpoint", "127.0.0.1:1", "reload"]).output().unwrap();
-    assert_eq!(told(&output).0, 5);
+    assert_eq!(output_of(&output).0, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What a reload does to kinds: new ones, removed ones, broken ones, smaller ones.
+//! Reloads that add, remove, break, repair or resize kinds.
 
 use nix::sys::signal::Signal;
 use remuda::api::proto::{ConfigEffect, DeathCause, KindHealth, Query, QueryState};
@@ -21,7 +21,7 @@ fn kind(name: &str) -> String {
     fake_kind(name, &[], "min = 1\nmax = 1")
 }
 
-/// What the standard health service says of a name; `None` if it does not know it.
+/// The status of a name in the standard health service; `None` if it is not known.
 async fn standard_health(server: &Server, service: &str) -> Option<ServingStatus> {
     let channel = Channel::from_shared(format!("http://{}", server.grpc)).unwrap().connect().await.unwrap();
     let request = HealthCheckRequest { service: service.to_owned() };

@@ -1,4 +1,4 @@
-//! The rules by which queries find their workers change while queries wait, and no query is left behind.
+//! Reloads that change keys, affinity and limits while queries wait: no query is left behind.
 
 use std::{
     collections::BTreeMap,

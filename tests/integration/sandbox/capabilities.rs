@@ -16,7 +16,7 @@ use crate::harness::{
 /// An empty set of capabilities.
 const NONE: &str = "0000000000000000";
 
-/// What is to be uncommented in the unit, after the equals sign.
+/// The value of a setting that is commented out in the unit.
 fn in_the_unit(key: &str) -> String {
     let unit = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/remuda.service")).unwrap();
     let line = unit.lines().find_map(|line| line.strip_prefix(&format!("#{key}=")));

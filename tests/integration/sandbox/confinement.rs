@@ -1,4 +1,4 @@
-//! Workers are kept in their place: limits, privileges, groups, directories and Landlock.
+//! Confinement of workers: limits, privileges, groups, directories and Landlock.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ fn pid_in(seen: &Value) -> u32 {
     seen["pid"].as_u64().unwrap().try_into().unwrap()
 }
 
-/// What came of each attempt.
+/// The outcomes of the attempts.
 async fn attempts(client: &mut Client, attempts: &[Value]) -> Vec<String> {
     let steps: Vec<_> = attempts.iter().map(|attempt| json!({ "try": attempt })).collect();
     let ended = client.execute(query(&json!({ "steps": steps }))).await;

@@ -1,4 +1,4 @@
-//! What workers cannot learn of the server and of each other, and what the server does as the first process.
+//! Workers cannot spy on the server or on each other; as the first process, the server reaps orphans.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::harness::{
     is_root, public_copy, public_dir, query, send_signal, skip,
 };
 
-/// What came of an attempt by a worker of the kind that serves this type.
+/// The outcome of an attempt by a worker of the kind that serves this type.
 async fn attempt(client: &mut Client, query_type: &str, attempt: serde_json::Value) -> String {
     let mut asked = query(&json!({"steps": [{ "try": attempt }]}));
     asked.r#type = query_type.to_owned();

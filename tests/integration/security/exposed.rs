@@ -1,8 +1,8 @@
-//! Doors that stand open to other machines: refused or told, alike when the configuration is checked and when it is served.
+//! Unprotected listeners on public addresses: refused or logged, alike by `config check` and by `serve`.
 
 use std::process::Stdio;
 
-use crate::harness::{Authority, Server, fake_kind, remuda, told};
+use crate::harness::{Authority, Server, fake_kind, output_of, remuda};
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -22,10 +22,10 @@ impl Setup {
         Self { dir, config }
     }
 
-    /// What a command says of it: its exit code, and what it writes to standard error.
+    /// Exit code and standard error of a command that is given the configuration.
     fn run(&self, command: &[&str]) -> (i32, String) {
         let output = remuda().args(command).arg(self.dir.path().join("remuda.toml")).stdin(Stdio::null()).output();
-        let (code, _, stderr) = told(&output.unwrap());
+        let (code, _, stderr) = output_of(&output.unwrap());
         (code, stderr)
     }
 

@@ -1,4 +1,4 @@
-//! Who is let in: tokens and their roles on every method and path, TLS with and without client certificates.
+//! Access: tokens and their roles on every method and path, TLS with and without client certificates.
 
 mod exposed;
 mod secrets;

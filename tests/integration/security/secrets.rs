@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     harness::{
-        Authority, SHARED_SECRETS, Server, fake_kind, is_root, public_copy, public_dir, remuda, run, skip, told,
+        Authority, SHARED_SECRETS, Server, fake_kind, is_root, output_of, public_copy, public_dir, remuda, run, skip,
     },
     integration::sandbox::confinement::kernel_has_landlock,
 };
@@ -54,11 +54,11 @@ impl Setup {
         run(server, &[&["--token-file", mine.to_str().unwrap()], arguments].concat())
     }
 
-    /// What `config check` and `serve` say of a configuration that both refuse.
+    /// The text with which `config check` and `serve` refuse a configuration.
     fn refusal(&self, config: &str) -> String {
         let file = self.dir.path().join("remuda.toml");
         fs::write(&file, config).unwrap();
-        let say = |arguments: &[&str]| told(&strict(remuda().args(arguments).arg(&file)).output().unwrap());
+        let say = |arguments: &[&str]| output_of(&strict(remuda().args(arguments).arg(&file)).output().unwrap());
         let (code, _, checked) = say(&["config", "check"]);
         assert_eq!(code, 1, "{checked}");
         let (code, _, served) = say(&["serve", "--config"]);
@@ -167,7 +167,7 @@ fn secret_that_others_can_read_is_logged() {
     let setup = Setup::new();
     let file = setup.dir.path().join("remuda.toml");
     fs::write(&file, setup.with_tokens(&fake_kind("k", &[], "min = 0"))).unwrap();
-    let warnings = || told(&remuda().args(["config", "check"]).arg(&file).output().unwrap()).2;
+    let warnings = || output_of(&remuda().args(["config", "check"]).arg(&file).output().unwrap()).2;
     assert_eq!(warnings(), "");
     for (mode, told) in [(0o644, true), (0o602, true), (0o640, false)] {
         fs::set_permissions(&setup.tokens, PermissionsExt::from_mode(mode)).unwrap();

@@ -1,4 +1,4 @@
-//! Who shows no certificate that is good, or does not even speak TLS, gets nowhere: not to one method, not to one path.
+//! Clients without a valid certificate or without TLS reach no method and no path.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use super::{
 use crate::harness::{Authority, DEADLINE, Identity};
 
 impl Setup {
-    /// What the HTTP side answers to someone with this certificate; nothing if it does not.
+    /// The answer of the HTTP side to a client with this certificate; empty if there is none.
     async fn get_with(&self, identity: Option<&Identity>, path: &str) -> String {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
@@ -56,7 +56,7 @@ impl Setup {
         timeout(DEADLINE, asking).await.expect("an answer or a refusal")
     }
 
-    /// How many calls the server has seen, whatever it said to them.
+    /// Number of calls that the server has counted, of any outcome.
     async fn calls(&self, good: &Identity) -> u32 {
         let page = self.get_with(Some(good), "/metrics").await;
         let lines = page.lines().filter(|line| line.starts_with("remuda_grpc_requests_total{"));

@@ -19,7 +19,7 @@ use tonic::{
 };
 
 use super::call;
-use crate::harness::{Authority, DEADLINE, Identity, Server, eventually, fake_kind, remuda, told};
+use crate::harness::{Authority, DEADLINE, Identity, Server, eventually, fake_kind, output_of, remuda};
 
 pub(super) struct Setup {
     pub server: Server,
@@ -166,7 +166,7 @@ fn command_line_says_what_is_wrong_about_tls() {
     let health = |endpoint: String, authority: &std::path::Path| {
         let mut command = remuda();
         command.arg("--endpoint").arg(endpoint).args(["--tls-name", "localhost", "--tls-ca"]).arg(authority);
-        told(&command.arg("health").output().unwrap())
+        output_of(&command.arg("health").output().unwrap())
     };
     for (endpoint, authority, advice) in [
         (format!("http://{}", setup.server.grpc), &ca, "write its address with https://"),
@@ -192,7 +192,7 @@ async fn command_line_speaks_tls_and_shows_its_certificate() {
         if with_certificate {
             command.arg("--tls-cert").arg(&cert).arg("--tls-key").arg(&key);
         }
-        told(&command.args(["run", "1"]).output().unwrap())
+        output_of(&command.args(["run", "1"]).output().unwrap())
     };
     let (code, stdout, stderr) = run(true);
     assert!(code == 0 && stdout.ends_with("{\"echo\": 1}\n"), "{stdout}{stderr}");

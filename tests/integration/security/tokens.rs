@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tonic::{Code, Request, transport::Channel};
 
 use super::{HTTP_PATHS, all_methods, call, is_refusal};
-use crate::harness::{DEADLINE, Server, eventually, fake_kind, remuda, told};
+use crate::harness::{DEADLINE, Server, eventually, fake_kind, output_of, remuda};
 
 const SUBMIT: &str = "submit-0123456789";
 const READ: &str = "read-0123456789abc";
@@ -86,7 +86,7 @@ async fn command_line_sends_a_token_from_a_file() {
         if with_token {
             command.arg("--token-file").arg(&file);
         }
-        told(&command.args(arguments).output().unwrap())
+        output_of(&command.args(arguments).output().unwrap())
     };
     let (code, stdout, stderr) = run(true, &["run", &json!({"a": 1}).to_string()]);
     assert!(code == 0 && stdout.ends_with("{\"echo\": {\"a\":1}}\n"), "{stdout}{stderr}");

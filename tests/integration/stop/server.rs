@@ -35,7 +35,7 @@ fn about(service: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: service.to_owned() }
 }
 
-/// What a watcher of the standard health service is told next; `None` at the end.
+/// The next status that a watcher of the standard health service gets; `None` at the end.
 async fn told(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
     let next = timeout(DEADLINE, watch.message()).await.expect("a watcher is told in time").unwrap();
     next.map(|response| response.status())
@@ -213,7 +213,7 @@ async fn stalled_and_silent_clients_and_a_stubborn_worker_together_do_not_hold_u
     assert_eq!(server.leftovers().len(), 0);
 }
 
-/// What became of the queries of one client until it was refused.
+/// Outcomes of the queries of one client until it was refused.
 #[derive(Debug, Default)]
 struct Tally {
     completed: usize,

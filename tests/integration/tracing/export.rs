@@ -1,4 +1,4 @@
-//! Spans for a collector: what it gets, what the worker is told of them, and what happens where there is no collector.
+//! Export of spans: to a collector, to the worker's trace context, and with no collector to be reached.
 
 use std::{net::TcpListener as StdListener, sync::Arc, time::Duration};
 

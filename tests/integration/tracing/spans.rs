@@ -1,4 +1,4 @@
-//! What is told of a query's way: spans in the log, and the trace that its caller began.
+//! Spans of a query in the log, and the trace context of its caller.
 
 use remuda::api::proto::{ExecuteRequest, Query, event::Body, execute_response};
 use serde_json::{Value, json};

@@ -57,7 +57,7 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(6))
 }
 
-/// What a client has seen.
+/// Counts of a client's queries.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     queries: usize,
@@ -134,7 +134,7 @@ fn corruption(rng: &mut Rng) -> Value {
     rng.choice(ways).expect("there are some")
 }
 
-/// Whoever is gone already cannot be hurt.
+/// Sends a signal; returns 0 if the process has ended already.
 fn strike(pid: u32, signal: Signal) -> usize {
     usize::from(kill(Pid::from_raw(pid.cast_signed()), signal).is_ok())
 }
@@ -166,7 +166,7 @@ async fn wreak_havoc(server: &Server, client: &Client, rng: &mut Rng, until: Ins
     (deeds, seen)
 }
 
-/// What the server holds.
+/// Descriptors and memory of the server.
 #[derive(Debug)]
 struct Holdings {
     descriptors: usize,

@@ -1,4 +1,4 @@
-//! Workers that do not start, and workers that break the protocol: the cause, and the text a person reads.
+//! Workers that do not start or break the protocol: the cause, and the text for people.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Server, eventually, eventually_async, fake_kind, query};
 
-/// What `/readyz` says once a start has failed.
+/// The first reason of `/readyz` once a start has failed.
 fn reason_not_ready(server: &Server) -> String {
     eventually("the failed start to be known", || {
         let (code, body) = server.get("/readyz");

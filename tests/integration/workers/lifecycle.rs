@@ -1,4 +1,4 @@
-//! How the server and its workers begin and end: what workers are given, and that nothing is left behind.
+//! Start and end of the server and its workers: the workers' environment, and nothing left behind.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Which worker answers.
+//! Queries that tell which worker runs them.
 
 use remuda::api::proto::WorkerState;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Words about the workers of a server: how many there are, who served a query, how one ended.
+//! The workers of a server: their number, the one that served a query, the certificate of one that ended.
 
 use std::{
     fs,
@@ -13,12 +13,12 @@ use tokio::task::JoinHandle;
 use super::{Client, Ended, Server, eventually, eventually_async, query};
 
 impl Server {
-    /// How many workers of a kind are in this state.
+    /// Number of workers of a kind in this state.
     pub(crate) fn workers_in(&self, kind: &str, state: &str) -> usize {
         self.metric(&format!("remuda_workers{{kind=\"{kind}\",state=\"{state}\"}}")) as usize
     }
 
-    /// How many workers of a kind are in service.
+    /// Number of workers of a kind in service.
     pub(crate) fn in_service(&self, kind: &str) -> usize {
         let (_, text) = self.get("/metrics");
         let states = ["ready", "processing", "idle"];
@@ -27,7 +27,7 @@ impl Server {
         counts.map(|count| count.parse::<usize>().unwrap()).sum()
     }
 
-    /// How many workers of a kind have ended for this cause.
+    /// Number of workers of a kind that ended for this cause.
     pub(crate) fn exits(&self, kind: &str, cause: &str) -> usize {
         self.metric(&format!("remuda_worker_exits_total{{cause=\"{cause}\",kind=\"{kind}\"}}")) as usize
     }

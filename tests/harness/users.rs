@@ -1,4 +1,4 @@
-//! What other users can reach: the programs under test, and directories, with the mode that takes.
+//! Programs and directories that other users can reach.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A user that every machine has, and that may do nothing in particular.
+/// A user without rights that every machine has.
 pub(crate) const NOBODY: u32 = 65534;
 /// Another one.
 pub(crate) const DAEMON: u32 = 1;
@@ -25,7 +25,7 @@ pub(crate) fn public_copy(program: &str, dir: &TempDir) -> PathBuf {
     copy
 }
 
-/// Whether we may change users, which many tests of confinement need. If not it says loudly that the test is skipped, or
+/// True if the test may change users, which most tests of the sandbox need. If not, it reports that the test is skipped, or
 /// fails it where that must not happen.
 pub(crate) fn is_root() -> bool {
     let root = nix::unistd::Uid::effective().is_root();
