@@ -128,7 +128,7 @@ fn query(id: QueryId) -> NewQuery {
         key: None,
         owner: None,
         queue_timeout: None,
-        terms: None,
+        options: None,
         reject_if_busy: false,
     };
     NewQuery { id, spec, deadline: None, abandon_after: None, lane: None, trace: None }

@@ -117,7 +117,7 @@ fn query(payload: JsonText, shape: Shape, nth: usize) -> NewQuery {
         key: None,
         owner: matches!(shape, Shape::Owners).then(|| format!("owner {}", nth % 100).into()),
         queue_timeout: None,
-        terms: None,
+        options: None,
         reject_if_busy: false,
     };
     let lane = matches!(shape, Shape::Lanes).then(|| format!("lane {}", nth / 10).into());

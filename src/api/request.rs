@@ -6,10 +6,10 @@ use tonic::Status;
 
 use crate::{
     config::Recovery,
-    model::{QueryId, QuerySpec, Terms},
+    model::{QueryId, QueryOptions, QuerySpec},
     pool::{Request, ScaleTo, Selection},
     protocol::JsonText,
-    state::{QueryState, State},
+    state::QueryState,
 };
 
 use super::{
@@ -73,7 +73,7 @@ pub(super) fn query(
             key: boxed(key),
             owner: boxed(owner),
             queue_timeout,
-            terms: Terms { timeout, session_id: boxed(session_id), recovery, capabilities }.boxed(),
+            options: QueryOptions { timeout, session_id: boxed(session_id), recovery, capabilities }.boxed(),
             reject_if_busy: query.reject_if_busy,
         },
         deadline: None,

@@ -6,7 +6,7 @@ use crate::{
     state::{QueryState, State, WorkerState},
 };
 
-use super::{reasons::Refusal, rpc::CODES};
+use super::{refusal::RefusalReason, rpc::CODES};
 
 /// A label, or two that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Label {
             Self::Strategy => Eviction::ALL.iter().map(|strategy| strategy.name()).collect(),
             Self::Failure => failures(),
             Self::Retried => RETRIED.iter().map(|reason| reason.name()).collect(),
-            Self::Refused => Refusal::ALL.iter().map(|refusal| refusal.name()).collect(),
+            Self::Refused => RefusalReason::ALL.iter().map(|refusal| refusal.name()).collect(),
             Self::Stage => StopStage::ALL.iter().map(|stage| stage.name()).collect(),
             Self::Code => CODES.to_vec(),
         };

@@ -6,7 +6,7 @@ mod label;
 mod page;
 mod process;
 mod query;
-mod reasons;
+mod refusal;
 mod rpc;
 mod table;
 
@@ -17,12 +17,12 @@ use std::{
 
 use prometheus::{Encoder, Gauge, IntCounter, Registry, TextEncoder};
 
-use crate::state::{QueryState, State};
+use crate::state::QueryState;
 
 pub use kind::{KindMetrics, KindReading};
 pub use page::{page, series};
 pub use query::{KindQueryMetrics, QueryMetrics};
-pub use reasons::Refusal;
+pub use refusal::RefusalReason;
 pub use rpc::{CODES, Connections, MethodMetrics, OpenConnection};
 
 use family::Families;
@@ -36,7 +36,7 @@ pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
     pub query: Arc<QueryMetrics>,
-    refusals: [IntCounter; Refusal::ALL.len()],
+    refusals: [IntCounter; RefusalReason::ALL.len()],
     pool_workers_limit: Gauge,
     memory_budget: Gauge,
     queue_limit: Gauge,
@@ -69,7 +69,7 @@ impl Metrics {
         let gauge = |id| families.gauge(id, &[]);
         Self {
             query: Arc::new(QueryMetrics::new(families.clone())),
-            refusals: Refusal::ALL.map(|refusal| families.counter(Id::SubmitRefused, &[refusal.name()])),
+            refusals: RefusalReason::ALL.map(|refusal| families.counter(Id::SubmitRefused, &[refusal.name()])),
             pool_workers_limit: gauge(Id::PoolWorkersLimit),
             memory_budget: gauge(Id::MemoryBudget),
             queue_limit: gauge(Id::QueueLimit),
@@ -107,7 +107,7 @@ impl Metrics {
     }
 
     /// A query was not accepted.
-    pub fn refused(&self, refusal: Refusal) {
+    pub fn refused(&self, refusal: RefusalReason) {
         self.refusals[refusal as usize].inc();
     }
 

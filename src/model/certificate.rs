@@ -9,82 +9,37 @@ use std::{
 };
 
 use super::{QueryId, WorkerId};
+use crate::state::named_enum;
 
-/// Why a worker ended. The first cause wins: what follows from it does not overwrite it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DeathCause {
-    Crash,
-    OomKernel,
-    OomLimit,
-    NoHeartbeat,
-    Timeout,
-    Cancel,
-    ProtocolError,
-    StartFailed,
-    StartTimeout,
-    Disconnected,
-    RecycledQueries,
-    RecycledAge,
-    Idle,
-    ScaledDown,
-    Evicted,
-    Reloaded,
-    Shutdown,
-    /// It used more memory than it should keep.
-    RecycledMemory,
-    /// Someone asked for it to be replaced.
-    Restarted,
+named_enum! {
+    /// Reason for a worker's end. The first cause wins: its consequences do not overwrite it.
+    pub enum DeathCause {
+        Crash => "crash",
+        OomKernel => "oom_kernel",
+        OomLimit => "oom_limit",
+        NoHeartbeat => "no_heartbeat",
+        Timeout => "timeout",
+        Cancel => "cancel",
+        ProtocolError => "protocol_error",
+        StartFailed => "start_failed",
+        StartTimeout => "start_timeout",
+        Disconnected => "disconnected",
+        RecycledQueries => "recycled_queries",
+        RecycledAge => "recycled_age",
+        Idle => "idle",
+        ScaledDown => "scaled_down",
+        Evicted => "evicted",
+        Reloaded => "reloaded",
+        Shutdown => "shutdown",
+        /// It used more memory than it should keep.
+        RecycledMemory => "recycled_memory",
+        /// An operator asked for it to be replaced.
+        Restarted => "restarted",
+    }
 }
 
 impl DeathCause {
-    pub const ALL: [Self; 19] = [
-        Self::Crash,
-        Self::OomKernel,
-        Self::OomLimit,
-        Self::NoHeartbeat,
-        Self::Timeout,
-        Self::Cancel,
-        Self::ProtocolError,
-        Self::StartFailed,
-        Self::StartTimeout,
-        Self::Disconnected,
-        Self::RecycledQueries,
-        Self::RecycledAge,
-        Self::Idle,
-        Self::ScaledDown,
-        Self::Evicted,
-        Self::Reloaded,
-        Self::Shutdown,
-        Self::RecycledMemory,
-        Self::Restarted,
-    ];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Crash => "crash",
-            Self::OomKernel => "oom_kernel",
-            Self::OomLimit => "oom_limit",
-            Self::NoHeartbeat => "no_heartbeat",
-            Self::Timeout => "timeout",
-            Self::Cancel => "cancel",
-            Self::ProtocolError => "protocol_error",
-            Self::StartFailed => "start_failed",
-            Self::StartTimeout => "start_timeout",
-            Self::Disconnected => "disconnected",
-            Self::RecycledQueries => "recycled_queries",
-            Self::RecycledAge => "recycled_age",
-            Self::Idle => "idle",
-            Self::ScaledDown => "scaled_down",
-            Self::Evicted => "evicted",
-            Self::Reloaded => "reloaded",
-            Self::Shutdown => "shutdown",
-            Self::RecycledMemory => "recycled_memory",
-            Self::Restarted => "restarted",
-        }
-    }
-
-    /// Whether the worker failed, as opposed to being stopped on purpose.
+    /// True if the worker failed, false if it was stopped on purpose.
     #[must_use]
     pub fn is_failure(self) -> bool {
         match self {
@@ -111,18 +66,12 @@ impl DeathCause {
     }
 }
 
-impl fmt::Display for DeathCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How the process itself ended.
+/// End of the process itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Code(i32),
     Signal(i32),
-    /// There was no process, or the kernel would not give it back.
+    /// There was no process, or it could not be reaped.
     Unknown,
 }
 
@@ -167,34 +116,14 @@ impl fmt::Display for Exit {
 }
 
 fn signal_name(number: i32) -> String {
-    let name = match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => return format!("signal {number}"),
-    };
-    name.to_owned()
+    let signal: nix::Result<nix::sys::signal::Signal> = number.try_into();
+    signal.map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
 }
 
-/// How many characters of last words a summary quotes; the certificate itself keeps more.
-const LAST_WORDS: usize = 300;
+/// Characters of last words that a summary quotes; the certificate itself keeps more.
+const LAST_WORDS_MAX_CHARS: usize = 300;
 
-/// Who ended, how, why, and with which last words.
+/// Record of a worker's end: its cause, the exit status, and the end of its standard error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeathCertificate {
     pub worker: WorkerId,
@@ -202,7 +131,7 @@ pub struct DeathCertificate {
     pub pid: Option<u32>,
     pub cause: DeathCause,
     pub exit: Exit,
-    /// What led to the end, where the cause alone does not say it: a protocol error, a start failure.
+    /// Details of the cause: the protocol error, the start failure.
     pub detail: Option<String>,
     pub query: Option<QueryId>,
     pub uptime: Duration,
@@ -213,17 +142,17 @@ pub struct DeathCertificate {
 }
 
 impl DeathCertificate {
-    /// The whole story in a sentence that a person can act on.
+    /// One sentence that a person can act on.
     #[must_use]
     pub fn summary(&self) -> String {
-        self.tell("")
+        self.summary_of_attempt("")
     }
 
-    /// The same for a query that ran under it: `attempt` is put in, such as "; attempt 2 of 2".
+    /// The summary for the query that the worker ran, with `attempt` inserted, such as "; attempt 2 of 2".
     #[must_use]
-    pub fn tell(&self, attempt: &str) -> String {
+    pub fn summary_of_attempt(&self, attempt: &str) -> String {
         let age = self.uptime.as_secs_f64();
-        let what = match &self.detail {
+        let end = match &self.detail {
             Some(detail) => format!("{detail}; it had lived {age:.1} s"),
             None => format!("{} after {age:.1} s", self.exit),
         };
@@ -238,7 +167,7 @@ impl DeathCertificate {
             None => "it left no last words on stderr".to_owned(),
         };
         format!(
-            "worker {} ({}) {what}{}{}{attempt}; {words}",
+            "worker {} ({}) {end}{}{}{attempt}; {words}",
             self.worker,
             self.kind,
             peak.unwrap_or_default(),
@@ -246,12 +175,12 @@ impl DeathCertificate {
         )
     }
 
-    /// The last lines of its standard error, on one line and not too long.
+    /// The last three lines of standard error, joined and cut.
     #[must_use]
     pub fn last_words(&self) -> Option<String> {
         let lines: Vec<&str> = self.stderr_tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let words = lines[lines.len().saturating_sub(3)..].join(" | ");
-        let excess = words.chars().count().saturating_sub(LAST_WORDS);
+        let excess = words.chars().count().saturating_sub(LAST_WORDS_MAX_CHARS);
         match excess {
             0 if words.is_empty() => None,
             0 => Some(words),
@@ -282,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_tells_signal_age_memory_and_last_words() {
+    fn summary_of_a_crash_has_signal_age_memory_and_last_words() {
         assert_eq!(
             certificate().summary(),
             "worker 7 (embed) was killed by SIGKILL after 3.2 s, 412.0 MiB peak; its last words: loading | boom"
@@ -299,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intended_end_says_so() {
+    fn summary_of_an_intended_end_says_so() {
         let stopped = DeathCertificate {
             cause: DeathCause::Shutdown,
             exit: Exit::Code(0),

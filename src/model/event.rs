@@ -1,12 +1,14 @@
 //! The numbered entries of a query's result log.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use crate::{protocol::JsonText, state::QueryState};
+use crate::{
+    protocol::JsonText,
+    state::{QueryState, named_enum},
+};
 
 use super::DeathCertificate;
 
@@ -38,7 +40,7 @@ pub enum EventBody {
     Ended(Outcome),
 }
 
-/// How a query ended: exactly one of these for each query.
+/// The end of a query. Each query has exactly one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Complete { result: JsonText },
@@ -56,7 +58,7 @@ pub struct Retrying {
     pub failure: Failure,
 }
 
-/// What went wrong with a query.
+/// Error that ended a query or an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     pub reason: FailureReason,
@@ -66,77 +68,48 @@ pub struct Failure {
     pub retryable: bool,
     pub details: Option<JsonText>,
     pub certificate: Option<Arc<DeathCertificate>>,
-    /// Which attempt of how many failed, where attempts are counted.
+    /// Number of the failed attempt and the attempts allowed, where attempts are counted.
     pub attempt: Option<(u32, u32)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureReason {
-    /// The worker said so, and lives on.
-    Reported,
-    WorkerDied,
-    TimedOut,
-    Shutdown,
-    /// Its readers did not keep up with it.
-    Overflow,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RejectReason {
-    Deadline,
-    Shutdown,
-    /// The kind's workers do not start.
-    CircuitOpen,
-    /// No worker was ready, and the query asked not to wait.
-    Busy,
-    /// Pushed out of a full queue by a more urgent query.
-    Shed,
-}
-
-/// The stage of the stop ladder that made a worker let go of its query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopStage {
-    /// No worker had it.
-    Queued,
-    CancelFrame,
-    Sigterm,
-    Sigkill,
-}
-
-impl FailureReason {
-    /// In the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Reported, Self::WorkerDied, Self::TimedOut, Self::Shutdown, Self::Overflow];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reported => "reported",
-            Self::WorkerDied => "worker_died",
-            Self::TimedOut => "timed_out",
-            Self::Shutdown => "shutdown",
-            Self::Overflow => "overflow",
-        }
+named_enum! {
+    pub enum FailureReason {
+        /// The worker reported an error and lives on.
+        Reported => "reported",
+        WorkerDied => "worker_died",
+        TimedOut => "timed_out",
+        Shutdown => "shutdown",
+        /// The readers did not keep up with the query's messages.
+        Overflow => "overflow",
     }
 }
 
-impl RejectReason {
-    /// In the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Deadline, Self::Shutdown, Self::CircuitOpen, Self::Busy, Self::Shed];
+named_enum! {
+    pub enum RejectReason {
+        Deadline => "deadline",
+        Shutdown => "shutdown",
+        /// The kind's workers do not start.
+        CircuitOpen => "circuit_open",
+        /// No worker was ready, and the query asked not to wait.
+        Busy => "busy",
+        /// Pushed out of a full queue by a more urgent query.
+        Shed => "shed",
+    }
+}
 
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Deadline => "deadline",
-            Self::Shutdown => "shutdown",
-            Self::CircuitOpen => "circuit_open",
-            Self::Busy => "busy",
-            Self::Shed => "shed",
-        }
+named_enum! {
+    /// Stage of a stop at which a query ended.
+    pub enum StopStage {
+        /// No worker had the query.
+        Queued => "queued",
+        CancelFrame => "cancel_frame",
+        Sigterm => "sigterm",
+        Sigkill => "sigkill",
     }
 }
 
 impl Failure {
-    /// A failure with nothing to add to its message.
+    /// A failure that has only a message.
     #[must_use]
     pub fn new(reason: FailureReason, message: impl Into<Box<str>>) -> Self {
         Self {
@@ -155,6 +128,11 @@ impl Failure {
         self.certificate = Some(certificate);
         self
     }
+
+    /// Bytes that its texts count for against limits.
+    pub(crate) fn weight(&self) -> usize {
+        self.message.len() + self.details.as_ref().map_or(0, JsonText::len)
+    }
 }
 
 impl Outcome {
@@ -170,7 +148,7 @@ impl Outcome {
 }
 
 impl EventBody {
-    /// What the entry counts for against the log's byte limit.
+    /// Bytes that the event counts for against the log's limit.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -186,27 +164,7 @@ impl EventBody {
     }
 }
 
-impl Failure {
-    /// What its texts count for against limits in bytes.
-    pub(crate) fn weight(&self) -> usize {
-        self.message.len() + self.details.as_ref().map_or(0, JsonText::len)
-    }
-}
-
 impl StopStage {
-    /// In the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Queued, Self::CancelFrame, Self::Sigterm, Self::Sigkill];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::CancelFrame => "cancel_frame",
-            Self::Sigterm => "sigterm",
-            Self::Sigkill => "sigkill",
-        }
-    }
-
     /// The words that end the sentence "it let go ...".
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -216,11 +174,5 @@ impl StopStage {
             Self::Sigterm => "on SIGTERM",
             Self::Sigkill => "on SIGKILL",
         }
-    }
-}
-
-impl fmt::Display for StopStage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

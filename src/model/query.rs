@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! A query as its client described it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,24 +16,24 @@ pub struct QuerySpec {
     pub owner: Option<Box<str>>,
     /// Bounds the wait for a worker, from submit.
     pub queue_timeout: Option<Duration>,
-    pub terms: Option<Box<Terms>>,
-    /// Ends at once, rather than wait, if no worker is ready.
+    pub options: Option<Box<QueryOptions>>,
+    /// The query ends at once if no worker is ready.
     pub reject_if_busy: bool,
 }
 
-/// What few queries ask for, in one place, so that the others of a long queue pay for none of it.
+/// Rarely used options, boxed together so that the other queries of a long queue do not pay for them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Terms {
+pub struct QueryOptions {
     /// Bounds each attempt, from dispatch; the kind's own limit applies where it is absent.
     pub timeout: Option<Duration>,
     pub session_id: Option<Box<str>>,
-    /// What happens if the worker dies under it; the configuration decides where it is absent.
+    /// Recovery after the worker's death; the configuration decides where it is absent.
     pub recovery: Option<Recovery>,
-    /// What its worker must be able to do.
+    /// Capabilities that the worker must have.
     pub capabilities: Box<[Box<str>]>,
 }
 
-impl Terms {
+impl QueryOptions {
     /// `None` if nothing is asked for.
     #[must_use]
     pub fn boxed(self) -> Option<Box<Self>> {
@@ -44,21 +44,21 @@ impl Terms {
 impl QuerySpec {
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
-        self.terms.as_ref()?.timeout
+        self.options.as_ref()?.timeout
     }
 
     #[must_use]
     pub fn session_id(&self) -> Option<&str> {
-        self.terms.as_ref()?.session_id.as_deref()
+        self.options.as_ref()?.session_id.as_deref()
     }
 
     #[must_use]
     pub fn recovery(&self) -> Option<Recovery> {
-        self.terms.as_ref()?.recovery
+        self.options.as_ref()?.recovery
     }
 
     #[must_use]
     pub fn capabilities(&self) -> &[Box<str>] {
-        self.terms.as_ref().map_or(&[], |terms| &terms.capabilities)
+        self.options.as_ref().map_or(&[], |options| &options.capabilities)
     }
 }

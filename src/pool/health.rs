@@ -8,7 +8,7 @@ use std::{
 use crate::{
     config::KindConfig,
     model::DeathCertificate,
-    state::{Occupancy, PoolLifecycle, State, WorkerState},
+    state::{Occupancy, PoolLifecycle, WorkerState},
     worker::PoolWorker,
 };
 

@@ -44,7 +44,7 @@ use tokio::sync::Notify;
 use crate::{
     broker::Broker,
     config::{Config, KindConfig},
-    metrics::{Metrics, Refusal},
+    metrics::{Metrics, RefusalReason},
     model::{DeathCertificate, WorkerId},
     state::{Occupancy, PoolLifecycle, StateMachine, Transition, WorkerState},
     worker::{PoolWorker, SocketDir, Spawner, UsageSample, WorkerSnapshot},
@@ -178,7 +178,7 @@ impl Pool {
 
     /// Takes note of a query that made no sense, and so never came here.
     pub fn refused_as_invalid(&self) {
-        self.inner.metrics.refused(Refusal::Invalid);
+        self.inner.metrics.refused(RefusalReason::Invalid);
     }
 
     #[must_use]

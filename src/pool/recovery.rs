@@ -93,7 +93,8 @@ fn died(certificate: &Arc<DeathCertificate>, tries: AttemptCounts, rules: Rules<
     let attempt = format!("; attempt {number} of {allowed}");
     let failure = Failure {
         attempt: Some((number, allowed)),
-        ..Failure::new(FailureReason::WorkerDied, certificate.tell(&attempt)).with_certificate(certificate.clone())
+        ..Failure::new(FailureReason::WorkerDied, certificate.summary_of_attempt(&attempt))
+            .with_certificate(certificate.clone())
     };
     if tries.died >= retries {
         return dead(failure);

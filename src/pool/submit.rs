@@ -7,7 +7,7 @@ use tracing::debug;
 
 use crate::{
     broker::{ClaimScope, NewQuery, SubmitError, Submitted},
-    metrics::Refusal,
+    metrics::RefusalReason,
     model::{QueryId, QuerySpec, RejectReason},
     state::PoolLifecycle,
     trace::{Context, QueryTrace},
@@ -62,16 +62,18 @@ pub enum RequestError {
 
 impl RequestError {
     /// The word for it in metrics; `None` if it says nothing about the query.
-    fn refusal(&self) -> Option<Refusal> {
+    fn refusal(&self) -> Option<RefusalReason> {
         Some(match self {
-            Self::NotAdmitting(_) | Self::Submit(SubmitError::Closed) => Refusal::Draining,
-            Self::Drained(_) => Refusal::Drained,
-            Self::Busy { .. } => Refusal::Busy,
-            Self::CircuitOpen { .. } => Refusal::CircuitOpen,
-            Self::Unroutable(_) => Refusal::Invalid,
-            Self::Submit(SubmitError::QueueFull { .. } | SubmitError::QueueBytesFull { .. }) => Refusal::QueueFull,
-            Self::Submit(SubmitError::OwnerQueueFull { .. }) => Refusal::OwnerQueueFull,
-            Self::Submit(SubmitError::Conflict { .. }) => Refusal::Conflict,
+            Self::NotAdmitting(_) | Self::Submit(SubmitError::Closed) => RefusalReason::Draining,
+            Self::Drained(_) => RefusalReason::Drained,
+            Self::Busy { .. } => RefusalReason::Busy,
+            Self::CircuitOpen { .. } => RefusalReason::CircuitOpen,
+            Self::Unroutable(_) => RefusalReason::Invalid,
+            Self::Submit(SubmitError::QueueFull { .. } | SubmitError::QueueBytesFull { .. }) => {
+                RefusalReason::QueueFull
+            }
+            Self::Submit(SubmitError::OwnerQueueFull { .. }) => RefusalReason::OwnerQueueFull,
+            Self::Submit(SubmitError::Conflict { .. }) => RefusalReason::Conflict,
             Self::Submit(SubmitError::Unavailable(_)) => return None,
         })
     }

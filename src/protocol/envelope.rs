@@ -58,8 +58,8 @@ impl<'a> Envelope<'a> {
 fn frame_type(values: &Values<'_>, line: &[u8]) -> Result<FrameType, ProtocolError> {
     let name = values.get(Field::Type).and_then(Cow::from_field);
     let name = name.ok_or_else(|| ProtocolError::MissingType { quote: quote(line) })?;
-    FrameType::from_name(&name)
-        .ok_or_else(|| ProtocolError::UnknownType { found: quote(name.as_bytes()), quote: quote(line) })
+    let known = FrameType::ALL.into_iter().find(|known| known.name() == name);
+    known.ok_or_else(|| ProtocolError::UnknownType { found: quote(name.as_bytes()), quote: quote(line) })
 }
 
 fn json_error(error: &serde_json::Error, line: &[u8]) -> ProtocolError {
@@ -113,7 +113,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
         // As raw text, because a name may hold half of a surrogate pair like any other string.
         while let Some(name) = map.next_key::<&RawValue>()? {
             let name: Option<Cow<'_, str>> = Cow::from_field(name.get());
-            let Some(field) = name.and_then(|name| Field::from_name(&name)) else {
+            let Some(field) = name.and_then(|name| Field::ALL.into_iter().find(|field| field.name() == name)) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };

@@ -33,11 +33,11 @@ pub enum ProtocolError {
     #[error("frame has the field \"{field}\" twice; line began: {quote}")]
     DuplicateField { field: &'static str, quote: String },
 
-    #[error("frame has no \"type\" that is a string; known: {}; line began: {quote}", FrameType::known())]
+    #[error("frame has no \"type\" that is a string; known: {}; line began: {quote}", FrameType::all_names())]
     MissingType { quote: String },
 
     /// `found` is made printable and cut like a quote.
-    #[error("unknown frame type \"{found}\"; known: {}; line began: {quote}", FrameType::known())]
+    #[error("unknown frame type \"{found}\"; known: {}; line began: {quote}", FrameType::all_names())]
     UnknownType { found: String, quote: String },
 
     #[error("\"{frame_type}\" frame lacks the field \"{field}\"; line began: {quote}")]

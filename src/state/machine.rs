@@ -52,7 +52,7 @@ impl<S: State> StateMachine<S> {
     /// The state at this instant; another thread may change it before the caller looks at it.
     #[must_use]
     pub fn get(&self) -> S {
-        S::ALL[usize::from(self.state.load(Ordering::Acquire))]
+        S::STATES[usize::from(self.state.load(Ordering::Acquire))]
     }
 
     /// Moves only if the state is still `from`. Of several racing callers exactly one succeeds.

@@ -4,6 +4,7 @@ mod circuit;
 mod machine;
 #[cfg(test)]
 mod matrix;
+mod named;
 mod pool;
 mod query;
 mod states;
@@ -14,6 +15,8 @@ use std::fmt::{self, Debug, Display};
 use thiserror::Error;
 
 pub use circuit::CircuitState;
+pub(crate) use named::named_enum;
+
 pub use machine::{StateMachine, Transition, TransitionError};
 pub use pool::{Occupancy, PoolLifecycle};
 pub use query::QueryState;
@@ -25,7 +28,7 @@ pub trait State: Copy + Eq + Debug + Display + Send + Sync + 'static {
     const MACHINE: &'static str;
 
     /// Every state, each at its own `index()`, so that per-state counters can be plain arrays.
-    const ALL: &'static [Self];
+    const STATES: &'static [Self];
 
     /// Every allowed transition. None leads from a state to itself.
     const TABLE: &'static [(Self, Self)];
@@ -34,17 +37,13 @@ pub trait State: Copy + Eq + Debug + Display + Send + Sync + 'static {
     #[must_use]
     fn allows(self, to: Self) -> bool;
 
-    /// The `snake_case` word used for metric labels, log fields and error texts.
-    #[must_use]
-    fn name(self) -> &'static str;
-
     /// The number that stands for this state in an atomic.
     #[must_use]
     fn index(self) -> usize;
 
     /// The states that may follow this one; none if it is final.
     fn successors(self) -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(move |to| self.allows(*to))
+        Self::STATES.iter().copied().filter(move |to| self.allows(*to))
     }
 }
 
@@ -69,7 +68,7 @@ struct AllowedNext<S>(S);
 
 impl<S: State> Display for AllowedNext<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allowed: Vec<_> = self.0.successors().map(S::name).collect();
+        let allowed: Vec<_> = self.0.successors().map(|state| state.to_string()).collect();
         match allowed.as_slice() {
             [] => write!(f, "{} is final", self.0),
             allowed => write!(f, "allowed from {} are {}", self.0, allowed.join(", ")),

@@ -1,8 +1,6 @@
 //! The two independent axes of a pool: its lifecycle, which is a machine, and its occupancy, which is a count.
 
-use std::fmt;
-
-use super::states::states;
+use super::{named_enum, states::states};
 
 states! {
     /// Phase in the life of the whole pool.
@@ -26,15 +24,16 @@ states! {
     }
 }
 
-/// Fill level of the pool. It is computed from the worker count on demand and stored nowhere, so it cannot drift from the truth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Occupancy {
-    /// No worker at all.
-    Idle,
-    /// Some workers, and room for another.
-    Active,
-    /// A new worker needs another's place.
-    AtCapacity,
+named_enum! {
+    /// Fill level of the pool. It is computed from the worker count on demand and stored nowhere, so it cannot drift from the truth.
+    pub enum Occupancy {
+        /// No worker at all.
+        Idle => "idle",
+        /// Some workers, and room for another.
+        Active => "active",
+        /// A new worker needs another's place.
+        AtCapacity => "at_capacity",
+    }
 }
 
 impl Occupancy {
@@ -49,16 +48,6 @@ impl Occupancy {
         } else {
             Self::Active
         }
-    }
-}
-
-impl fmt::Display for Occupancy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Idle => "idle",
-            Self::Active => "active",
-            Self::AtCapacity => "at_capacity",
-        })
     }
 }
 

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn terminal_states_are_those_without_a_way_out() {
-        for &state in QueryState::ALL {
+        for state in QueryState::ALL {
             let terminal = [Complete, Error, Cancelled, Rejected].contains(&state);
             assert_eq!(state.is_terminal(), terminal, "{state}");
             assert_eq!(state.successors().next().is_none(), terminal, "{state}");

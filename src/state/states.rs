@@ -12,15 +12,16 @@ macro_rules! states {
             $( $from:ident => $($to:ident)|+, )+
         }
     ) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $State {
-            $( $(#[$doc])* $state, )+
+        $crate::state::named_enum! {
+            $(#[$meta])*
+            pub enum $State {
+                $( $(#[$doc])* $state => $name, )+
+            }
         }
 
         impl $crate::state::State for $State {
             const MACHINE: &'static str = $machine;
-            const ALL: &'static [Self] = &[$(Self::$state),+];
+            const STATES: &'static [Self] = &Self::ALL;
             const TABLE: &'static [(Self, Self)] = &[$($((Self::$from, Self::$to),)+)+];
 
             fn allows(self, to: Self) -> bool {
@@ -30,20 +31,8 @@ macro_rules! states {
                 }
             }
 
-            fn name(self) -> &'static str {
-                match self {
-                    $( Self::$state => $name, )+
-                }
-            }
-
             fn index(self) -> usize {
                 self as usize
-            }
-        }
-
-        impl ::std::fmt::Display for $State {
-            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                f.pad($crate::state::State::name(*self))
             }
         }
     };

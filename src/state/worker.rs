@@ -56,13 +56,13 @@ impl WorkerState {
 
 #[cfg(test)]
 mod tests {
-    use super::WorkerState::{self, Dead, Evicting, Failed, Idle, Loading, Processing, Ready, Spawning};
+    use super::WorkerState::{self, Evicting, Failed, Idle, Loading, Processing, Ready, Spawning};
     use crate::state::State;
     use crate::state::matrix::assert_transitions;
 
     #[track_caller]
     fn assert_holds_only_for(predicate: fn(WorkerState) -> bool, expected: &[WorkerState]) {
-        for &state in WorkerState::ALL {
+        for state in WorkerState::ALL {
             assert_eq!(predicate(state), expected.contains(&state), "{state}");
         }
     }

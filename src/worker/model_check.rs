@@ -141,7 +141,7 @@ pub(crate) fn query(id: &str) -> NewQuery {
         key: None,
         owner: None,
         queue_timeout: None,
-        terms: None,
+        options: None,
         reject_if_busy: false,
     };
     NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None, trace: None }

@@ -35,7 +35,7 @@ use crate::{
     config::Overflow,
     metrics::QueryMetrics,
     model::{QueryId, RejectReason, WorkerId},
-    state::{QueryState, State},
+    state::QueryState,
     sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
 

@@ -45,7 +45,7 @@ fn query(id: &str) -> NewQuery {
         key: None,
         owner: Some("owner".into()),
         queue_timeout: None,
-        terms: None,
+        options: None,
         reject_if_busy: false,
     };
     NewQuery {

@@ -64,7 +64,7 @@ fn query(id: &str, priority: u32) -> NewQuery {
         key: None,
         owner: None,
         queue_timeout: None,
-        terms: None,
+        options: None,
         reject_if_busy: false,
     };
     NewQuery { id: QueryId::parse(id).unwrap(), spec, deadline: None, abandon_after: None, lane: None, trace: None }
