@@ -10,7 +10,7 @@ use crate::{
         StopStage,
     },
     pool::{Accepted, Health, KindHealth, Reload, Scaled},
-    state::{CircuitState, QueryState, State, Transition, WorkerState},
+    state::{CircuitState, QueryState, Transition, WorkerState},
     worker::{UsageSample, WorkerSnapshot},
 };
 

@@ -18,7 +18,7 @@ use super::{
     glance::{Glance, Kind},
     root_cause,
 };
-use crate::{api::proto, metrics::CODES};
+use crate::{api::proto, metrics::GRPC_CODES};
 
 const EXECUTE: &str = "/remuda.v1.WorkerPool/Execute";
 const SUBMIT: &str = "/remuda.v1.WorkerPool/Submit";
@@ -131,7 +131,7 @@ fn unknown(message: &str) -> Failed {
 }
 
 fn failed(status: &Status) -> Failed {
-    let code = usize::try_from(i32::from(status.code())).ok().and_then(|number| CODES.get(number).copied());
+    let code = usize::try_from(i32::from(status.code())).ok().and_then(|number| GRPC_CODES.get(number).copied());
     let message = match std::error::Error::source(status) {
         Some(cause) => root_cause(cause),
         None => status.message().to_owned(),

@@ -1,8 +1,8 @@
-//! What happens to the workers of one kind, every series resolved.
+//! Metrics of the workers of one kind.
 
-use std::{collections::HashMap, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use prometheus::{Gauge, Histogram, IntCounter};
+use prometheus::{Histogram, IntCounter};
 
 use crate::{
     config::Eviction,
@@ -10,145 +10,109 @@ use crate::{
     state::{CircuitState, State, WorkerState},
 };
 
-use super::{
-    family::Families,
-    float,
-    label::{DIRECTIONS, LIMITS},
-    table::Id,
-};
+use super::{family::MetricFamilies, table::MetricId, to_f64};
 
 const STATES: usize = WorkerState::ALL.len();
 
-/// The counters of a kind's workers, and the gauges that are set when someone looks.
+/// Metrics of a kind's workers. Series that every query touches are resolved; the others are looked up.
 #[derive(Debug)]
 pub struct KindMetrics {
-    /// At `from * STATES + to`; `None` where there is no such move.
+    families: Arc<MetricFamilies>,
+    kind: Box<str>,
+    /// At `from * STATES + to`; `None` where there is no such transition.
     transitions: Vec<Option<IntCounter>>,
-    exits: HashMap<DeathCause, IntCounter>,
-    restarts: IntCounter,
-    start_seconds: Histogram,
     first_message_seconds: Histogram,
-    stale_frames: IntCounter,
-    evictions: [IntCounter; Eviction::ALL.len()],
-    scalings: [IntCounter; DIRECTIONS.len()],
-    workers: [Gauge; STATES],
-    limits: [Gauge; LIMITS.len()],
-    silence: Gauge,
-    memory: Gauge,
-    reserved: Gauge,
-    circuit: Gauge,
-    serving: Gauge,
-    oldest: Gauge,
 }
 
-/// How a kind is at one moment.
+/// The gauges of a kind at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KindReading {
-    /// How many there are in each state, by its index.
+pub struct KindSnapshot {
+    /// Number of workers in each state, by its index.
     pub workers: [usize; STATES],
     pub min: usize,
     pub max: usize,
-    /// How long ago the most silent live worker last said anything.
+    /// Time since the most silent live worker last sent anything.
     pub silence: Duration,
-    /// Measured.
+    /// Measured memory, in bytes.
     pub memory: u64,
     pub reserved: u64,
     pub circuit: CircuitState,
     pub serving: bool,
-    /// How long ago the oldest waiting query was submitted.
+    /// Time since the oldest waiting query was submitted.
     pub oldest: Duration,
 }
 
 impl KindMetrics {
-    pub(super) fn new(families: &Families, kind: &str) -> Self {
-        let counter = |id| families.counter(id, &[kind]);
-        let gauge = |id| families.gauge(id, &[kind]);
-        let state = |index: usize| WorkerState::ALL[index].name();
+    pub(super) fn new(families: Arc<MetricFamilies>, kind: &str) -> Self {
         let mut transitions = vec![None; STATES * STATES];
         for (from, to) in WorkerState::TABLE {
-            let values = [kind, from.name(), to.name()];
-            transitions[from.index() * STATES + to.index()] = Some(families.counter(Id::WorkerTransitions, &values));
+            let counter = families.counter(MetricId::WorkerTransitions, &[kind, from.name(), to.name()]);
+            transitions[from.index() * STATES + to.index()] = Some(counter);
         }
-        let exit = |cause: DeathCause| (cause, families.counter(Id::WorkerExits, &[kind, cause.name()]));
-        Self {
-            transitions,
-            exits: DeathCause::ALL.map(exit).into(),
-            restarts: counter(Id::WorkerRestarts),
-            start_seconds: families.histogram(Id::WorkerStart, &[kind]),
-            first_message_seconds: families.histogram(Id::QueryFirstMessage, &[kind]),
-            stale_frames: counter(Id::StaleFrames),
-            evictions: Eviction::ALL.map(|strategy| families.counter(Id::Evictions, &[kind, strategy.name()])),
-            scalings: DIRECTIONS.map(|direction| families.counter(Id::Scalings, &[kind, direction])),
-            workers: std::array::from_fn(|index| families.gauge(Id::Workers, &[kind, state(index)])),
-            limits: LIMITS.map(|limit| families.gauge(Id::WorkersLimit, &[kind, limit])),
-            silence: gauge(Id::WorkerSilence),
-            memory: gauge(Id::WorkerMemory),
-            reserved: gauge(Id::MemoryReserved),
-            circuit: gauge(Id::CircuitState),
-            serving: gauge(Id::Serving),
-            oldest: gauge(Id::QueueOldest),
-        }
+        let first_message_seconds = families.histogram(MetricId::QueryFirstMessage, &[kind]);
+        Self { families, kind: kind.into(), transitions, first_message_seconds }
     }
 
-    pub fn worker_moved(&self, from: WorkerState, to: WorkerState) {
+    fn count(&self, id: MetricId, label: &str) {
+        self.families.counter(id, &[&self.kind, label]).inc();
+    }
+
+    pub fn record_transition(&self, from: WorkerState, to: WorkerState) {
         if let Some(counter) = &self.transitions[from.index() * STATES + to.index()] {
             counter.inc();
         }
     }
 
-    pub fn worker_ended(&self, cause: DeathCause) {
-        if let Some(counter) = self.exits.get(&cause) {
-            counter.inc();
-        }
+    pub fn record_exit(&self, cause: DeathCause) {
+        self.count(MetricId::WorkerExits, cause.name());
     }
 
-    /// Workers were started in the place of others that had failed.
-    pub fn restarted(&self, workers: usize) {
-        self.restarts.inc_by(workers as u64);
+    /// Counts workers that were started in the place of failed ones.
+    pub fn record_restarts(&self, workers: usize) {
+        self.families.counter(MetricId::WorkerRestarts, &[&self.kind]).inc_by(workers as u64);
     }
 
-    /// A worker is ready, so long after its start.
-    pub fn started(&self, took: Duration) {
-        self.start_seconds.observe(took.as_secs_f64());
+    /// Records the time from a worker's start until it was ready.
+    pub fn record_start(&self, took: Duration) {
+        self.families.histogram(MetricId::WorkerStart, &[&self.kind]).observe(took.as_secs_f64());
     }
 
-    /// A query's first message came, so long after a worker got it.
-    pub fn first_message(&self, took: Duration) {
+    /// Records the time from a query's dispatch to its first message.
+    pub fn record_first_message(&self, took: Duration) {
         self.first_message_seconds.observe(took.as_secs_f64());
     }
 
-    pub fn stale_frame(&self) {
-        self.stale_frames.inc();
+    pub fn record_stale_frame(&self) {
+        self.families.counter(MetricId::StaleFrames, &[&self.kind]).inc();
     }
 
-    /// A worker was stopped to make room.
-    pub fn evicted(&self, strategy: Eviction) {
-        self.evictions[strategy as usize].inc();
+    pub fn record_eviction(&self, strategy: Eviction) {
+        self.count(MetricId::Evictions, strategy.name());
     }
 
-    /// It was decided to have more workers, or fewer.
-    pub fn scaled(&self, from: usize, to: usize) {
-        let [up, down] = &self.scalings;
-        if to > from { up.inc() } else { down.inc() }
+    /// Counts a decision to change the number of workers.
+    pub fn record_scaling(&self, from: usize, to: usize) {
+        self.count(MetricId::Scalings, if to > from { "up" } else { "down" });
     }
 
-    /// Sets the gauges to how the kind is now.
-    pub fn set(&self, reading: &KindReading) {
-        for (gauge, workers) in self.workers.iter().zip(reading.workers) {
-            gauge.set(float(workers as u64));
+    pub fn set_gauges(&self, now: &KindSnapshot) {
+        let set = |id, value| self.families.gauge(id, &[&self.kind]).set(value);
+        let set_labelled = |id, label, count| self.families.gauge(id, &[&self.kind, label]).set(to_f64(count as u64));
+        for (state, workers) in WorkerState::ALL.into_iter().zip(now.workers) {
+            set_labelled(MetricId::Workers, state.name(), workers);
         }
-        let [min, max] = &self.limits;
-        min.set(float(reading.min as u64));
-        max.set(float(reading.max as u64));
-        self.silence.set(reading.silence.as_secs_f64());
-        self.memory.set(float(reading.memory));
-        self.reserved.set(float(reading.reserved));
-        self.circuit.set(match reading.circuit {
+        set_labelled(MetricId::WorkersLimit, "min", now.min);
+        set_labelled(MetricId::WorkersLimit, "max", now.max);
+        set(MetricId::WorkerSilence, now.silence.as_secs_f64());
+        set(MetricId::WorkerMemory, to_f64(now.memory));
+        set(MetricId::MemoryReserved, to_f64(now.reserved));
+        let circuit = match now.circuit {
             CircuitState::Closed => 0.0,
             CircuitState::HalfOpen => 1.0,
             CircuitState::Open => 2.0,
-        });
-        self.serving.set(f64::from(u8::from(reading.serving)));
-        self.oldest.set(reading.oldest.as_secs_f64());
+        };
+        set(MetricId::CircuitState, circuit);
+        set(MetricId::Serving, f64::from(u8::from(now.serving)));
+        set(MetricId::QueueOldest, now.oldest.as_secs_f64());
     }
 }

@@ -1,4 +1,4 @@
-//! The labels that metrics have, and every value that each can take.
+//! The labels of metrics, and every value that each can take.
 
 use crate::{
     config::Eviction,
@@ -6,101 +6,97 @@ use crate::{
     state::{QueryState, State, WorkerState},
 };
 
-use super::{refusal::RefusalReason, rpc::CODES};
+use super::{refusal::RefusalReason, rpc::GRPC_CODES};
 
 /// A label, or two that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum MetricLabel {
     Version,
     Kind,
-    WorkerIs,
+    WorkerState,
     Limit,
-    /// Two labels: from which state to which.
-    Move,
+    /// Two labels, `from` and `to`.
+    Transition,
     Cause,
     Strategy,
     Direction,
-    QueryIs,
+    QueryState,
     Type,
     Outcome,
     Failure,
-    Retried,
-    Refused,
+    RetryReason,
+    RefusalReason,
     Stage,
     Method,
     Code,
 }
 
-/// What a label can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Values {
+pub(super) enum LabelValues {
     Fixed(Vec<Vec<&'static str>>),
-    /// Known only from the configuration or the API; the text says what they are.
-    Known(&'static str),
+    /// Values that the configuration or the API determines; the text describes them.
+    Configured(&'static str),
 }
 
-/// The type of queries that have none, and of those whose type is not configured.
+/// Type of queries that have none.
 pub(super) const NO_TYPE: &str = "none";
+/// Type of queries whose type is not configured; method of calls whose method does not exist.
 pub(super) const OTHER: &str = "other";
 
-pub(super) const LIMITS: [&str; 2] = ["min", "max"];
-pub(super) const DIRECTIONS: [&str; 2] = ["up", "down"];
-
-/// The reasons for which a query is run again.
-pub(super) const RETRIED: [FailureReason; 2] = [FailureReason::WorkerDied, FailureReason::Reported];
-
-impl Label {
+impl MetricLabel {
     pub(super) fn names(self) -> &'static [&'static str] {
         match self {
             Self::Version => &["version"],
             Self::Kind => &["kind"],
-            Self::WorkerIs | Self::QueryIs => &["state"],
+            Self::WorkerState | Self::QueryState => &["state"],
             Self::Limit => &["limit"],
-            Self::Move => &["from", "to"],
+            Self::Transition => &["from", "to"],
             Self::Cause => &["cause"],
             Self::Strategy => &["strategy"],
             Self::Direction => &["direction"],
             Self::Type => &["type"],
             Self::Outcome => &["outcome"],
-            Self::Failure | Self::Retried | Self::Refused => &["reason"],
+            Self::Failure | Self::RetryReason | Self::RefusalReason => &["reason"],
             Self::Stage => &["stage"],
             Self::Method => &["method"],
             Self::Code => &["code"],
         }
     }
 
-    pub(super) fn values(self) -> Values {
-        let outcomes = QueryState::ALL.iter().filter(|state| state.is_terminal());
-        let words: Vec<&'static str> = match self {
-            Self::Kind => return Values::Known("each kind"),
-            Self::Type => return Values::Known("each configured type, `other`, `none`"),
-            Self::Method => return Values::Known("each method, `other`"),
-            Self::Move => {
-                let moves = WorkerState::TABLE.iter().map(|(from, to)| vec![from.name(), to.name()]);
-                return Values::Fixed(moves.collect());
+    pub(super) fn values(self) -> LabelValues {
+        let values: Vec<&'static str> = match self {
+            Self::Kind => return LabelValues::Configured("each kind"),
+            Self::Type => return LabelValues::Configured("each configured type, `other`, `none`"),
+            Self::Method => return LabelValues::Configured("each method, `other`"),
+            Self::Transition => {
+                let transitions = WorkerState::TABLE.iter().map(|(from, to)| vec![from.name(), to.name()]);
+                return LabelValues::Fixed(transitions.collect());
             }
             Self::Version => vec![env!("CARGO_PKG_VERSION")],
-            Self::WorkerIs => WorkerState::ALL.iter().map(|state| state.name()).collect(),
-            Self::QueryIs => QueryState::ALL.iter().map(|state| state.name()).collect(),
-            Self::Outcome => outcomes.map(|state| state.name()).collect(),
-            Self::Limit => LIMITS.to_vec(),
-            Self::Direction => DIRECTIONS.to_vec(),
-            Self::Cause => DeathCause::ALL.iter().map(|cause| cause.name()).collect(),
-            Self::Strategy => Eviction::ALL.iter().map(|strategy| strategy.name()).collect(),
+            Self::WorkerState => WorkerState::ALL.map(WorkerState::name).to_vec(),
+            Self::QueryState => QueryState::ALL.map(QueryState::name).to_vec(),
+            Self::Outcome => {
+                QueryState::ALL.into_iter().filter(|state| state.is_terminal()).map(QueryState::name).collect()
+            }
+            Self::Limit => vec!["min", "max"],
+            Self::Direction => vec!["up", "down"],
+            Self::Cause => DeathCause::ALL.map(DeathCause::name).to_vec(),
+            Self::Strategy => Eviction::ALL.map(Eviction::name).to_vec(),
             Self::Failure => failures(),
-            Self::Retried => RETRIED.iter().map(|reason| reason.name()).collect(),
-            Self::Refused => RefusalReason::ALL.iter().map(|refusal| refusal.name()).collect(),
-            Self::Stage => StopStage::ALL.iter().map(|stage| stage.name()).collect(),
-            Self::Code => CODES.to_vec(),
+            // A query is run again for these reasons only.
+            Self::RetryReason => [FailureReason::WorkerDied, FailureReason::Reported].map(FailureReason::name).to_vec(),
+            Self::RefusalReason => RefusalReason::ALL.map(RefusalReason::name).to_vec(),
+            Self::Stage => StopStage::ALL.map(StopStage::name).to_vec(),
+            Self::Code => GRPC_CODES.to_vec(),
         };
-        Values::Fixed(words.into_iter().map(|word| vec![word]).collect())
+        LabelValues::Fixed(values.into_iter().map(|value| vec![value]).collect())
     }
 }
 
-/// Why queries end in an error or are rejected. A shutdown does both.
+/// Reasons for which queries end in an error or are rejected. A shutdown does both.
 fn failures() -> Vec<&'static str> {
-    let mut words: Vec<&'static str> = FailureReason::ALL.iter().map(|reason| reason.name()).collect();
-    let rejected = RejectReason::ALL.iter().map(|reason| reason.name());
-    words.extend(rejected.filter(|word| *word != FailureReason::Shutdown.name()));
-    words
+    let mut names = FailureReason::ALL.map(FailureReason::name).to_vec();
+    let rejected = RejectReason::ALL.map(RejectReason::name);
+    names.extend(rejected.into_iter().filter(|name| *name != FailureReason::Shutdown.name()));
+    names
 }

@@ -1,25 +1,12 @@
-//! What the server itself uses of the machine, under the names that every Prometheus client gives it.
+//! Resources that the server itself uses, under the names that every Prometheus client gives them.
 
 use std::fs;
 
-use prometheus::{Counter, Gauge};
+use super::{family::MetricFamilies, table::MetricId, to_f64};
 
-use super::{family::Families, float, table::Id};
-
-#[derive(Debug)]
-pub(super) struct ProcessMetrics {
-    cpu: Counter,
-    resident: Gauge,
-    virtual_memory: Gauge,
-    open_fds: Gauge,
-    max_fds: Gauge,
-    threads: Gauge,
-    start_time: Gauge,
-}
-
-/// What `/proc/self/stat` says.
+/// The fields of `/proc/self/stat` that are used.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Stat {
+struct ProcStat {
     cpu_ticks: u64,
     threads: u64,
     /// Since the machine started.
@@ -28,43 +15,30 @@ struct Stat {
     resident_pages: u64,
 }
 
-impl ProcessMetrics {
-    pub(super) fn new(families: &Families) -> Self {
-        let gauge = |id| families.gauge(id, &[]);
-        Self {
-            cpu: families.fine_counter(Id::ProcessCpu),
-            resident: gauge(Id::ProcessResident),
-            virtual_memory: gauge(Id::ProcessVirtual),
-            open_fds: gauge(Id::ProcessOpenFds),
-            max_fds: gauge(Id::ProcessMaxFds),
-            threads: gauge(Id::ProcessThreads),
-            start_time: gauge(Id::ProcessStartTime),
+/// Sets the metrics to the present values. Those that `/proc` does not give stay as they were.
+pub(super) fn update(families: &MetricFamilies) {
+    let set = |id, value| families.gauge(id, &[]).set(value);
+    let ticks_per_second = to_f64(rustix::param::clock_ticks_per_second());
+    if let Some(stat) = fs::read_to_string("/proc/self/stat").ok().and_then(|text| ProcStat::parse(&text)) {
+        let cpu = families.float_counter(MetricId::ProcessCpu);
+        cpu.inc_by((to_f64(stat.cpu_ticks) / ticks_per_second - cpu.get()).max(0.0));
+        set(MetricId::ProcessResident, to_f64(stat.resident_pages) * to_f64(rustix::param::page_size() as u64));
+        set(MetricId::ProcessVirtual, to_f64(stat.virtual_bytes));
+        set(MetricId::ProcessThreads, to_f64(stat.threads));
+        if let Some(boot_time) = boot_time() {
+            let started = to_f64(boot_time) + to_f64(stat.started_ticks) / ticks_per_second;
+            set(MetricId::ProcessStartTime, started);
         }
     }
-
-    /// Looks at the process now. What `/proc` does not tell stays as it was.
-    pub(super) fn look(&self) {
-        let ticks_per_second = float(rustix::param::clock_ticks_per_second());
-        if let Some(stat) = fs::read_to_string("/proc/self/stat").ok().and_then(|text| Stat::parse(&text)) {
-            let cpu = float(stat.cpu_ticks) / ticks_per_second;
-            self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
-            self.resident.set(float(stat.resident_pages) * float(rustix::param::page_size() as u64));
-            self.virtual_memory.set(float(stat.virtual_bytes));
-            self.threads.set(float(stat.threads));
-            if let Some(booted) = booted() {
-                self.start_time.set(float(booted) + float(stat.started_ticks) / ticks_per_second);
-            }
-        }
-        if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // The directory itself is open while it is read.
-            self.open_fds.set(float(open.count().saturating_sub(1) as u64));
-        }
-        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        self.max_fds.set(most.map_or(f64::INFINITY, float));
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        // The directory itself is open while it is read.
+        set(MetricId::ProcessOpenFds, to_f64(open.count().saturating_sub(1) as u64));
     }
+    let max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    set(MetricId::ProcessMaxFds, max.map_or(f64::INFINITY, to_f64));
 }
 
-impl Stat {
+impl ProcStat {
     fn parse(text: &str) -> Option<Self> {
         // The name stands in parentheses and may hold anything; the state, which follows it, is the third field.
         let fields: Vec<&str> = text.get(text.rfind(')')? + 2..)?.split_ascii_whitespace().collect();
@@ -79,8 +53,8 @@ impl Stat {
     }
 }
 
-/// When the machine started, in seconds since 1970.
-fn booted() -> Option<u64> {
+/// Start time of the machine, in seconds since 1970.
+fn boot_time() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
@@ -90,11 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_process_with_an_odd_name() {
+    fn process_with_an_odd_name_is_read() {
         let text = "7 (a) b) S 4 5 6 7 8 9 10 11 12 13 150 50 16 17 18 19 9 21 2200 4096 3 25";
-        let stat = Stat { cpu_ticks: 200, threads: 9, started_ticks: 2_200, virtual_bytes: 4_096, resident_pages: 3 };
-        assert_eq!(Stat::parse(text), Some(stat));
-        assert_eq!(Stat::parse("7 (short) S 1"), None);
-        assert_eq!(Stat::parse(""), None);
+        let stat =
+            ProcStat { cpu_ticks: 200, threads: 9, started_ticks: 2_200, virtual_bytes: 4_096, resident_pages: 3 };
+        assert_eq!(ProcStat::parse(text), Some(stat));
+        assert_eq!(ProcStat::parse("7 (short) S 1"), None);
+        assert_eq!(ProcStat::parse(""), None);
     }
 }

@@ -1,168 +1,158 @@
-//! What happens to queries, every series of a kind resolved.
+//! Metrics of queries.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, RwLock};
 use prometheus::{Gauge, Histogram, IntCounter};
 
-use crate::model::{FailureReason, Outcome, RejectReason, StopStage};
-
-use super::{
-    family::Families,
-    label::{Label, NO_TYPE, OTHER, RETRIED, Values},
-    table::Id,
+use crate::{
+    model::{FailureReason, Outcome},
+    state::QueryState,
 };
 
-/// The queries of all kinds.
+use super::{
+    family::MetricFamilies,
+    label::{MetricLabel, NO_TYPE, OTHER},
+    table::MetricId,
+};
+
+/// Metrics of the queries of all kinds.
 #[derive(Debug)]
 pub struct QueryMetrics {
-    families: Arc<Families>,
+    families: Arc<MetricFamilies>,
     kinds: Mutex<HashMap<Box<str>, Arc<KindQueryMetrics>>>,
 }
 
-/// The queries of one kind.
+/// Metrics of the queries of one kind. Series that every query touches are resolved; the others are looked up.
 #[derive(Debug)]
 pub struct KindQueryMetrics {
+    families: Arc<MetricFamilies>,
+    kind: Box<str>,
     wait_seconds: Histogram,
     duration_seconds: Histogram,
     /// By the types that are configured.
-    results: RwLock<HashMap<Box<str>, Results>>,
-    without_type: Results,
-    of_other_type: Results,
-    failures: [IntCounter; FailureReason::ALL.len()],
-    rejections: [IntCounter; RejectReason::ALL.len()],
-    retries: [IntCounter; RETRIED.len()],
-    dead_letters: Gauge,
-    became_dead: IntCounter,
-    stalls: IntCounter,
-    dropped: IntCounter,
-    cancel_seconds: [Histogram; StopStage::ALL.len()],
+    outcomes: RwLock<HashMap<Box<str>, OutcomeCounters>>,
+    outcomes_without_type: OutcomeCounters,
+    outcomes_of_other_types: OutcomeCounters,
 }
 
-/// How queries of one type ended.
+/// Counters of the ends of queries of one type, by the index of the final state.
 #[derive(Debug)]
-struct Results {
-    complete: IntCounter,
-    error: IntCounter,
-    cancelled: IntCounter,
-    rejected: IntCounter,
-}
+struct OutcomeCounters([Option<IntCounter>; QueryState::ALL.len()]);
 
 impl QueryMetrics {
-    pub(super) fn new(families: Arc<Families>) -> Self {
+    pub(super) fn new(families: Arc<MetricFamilies>) -> Self {
         Self { families, kinds: Mutex::default() }
     }
 
-    /// The series of one kind, the same whenever they are asked for.
+    /// The metrics of one kind, created by the first call.
     #[must_use]
     pub fn kind(&self, kind: &str) -> Arc<KindQueryMetrics> {
         let mut kinds = self.kinds.lock();
         if let Some(known) = kinds.get(kind) {
             return known.clone();
         }
-        self.families.begin(Some((Label::Kind, &[kind])), &[NO_TYPE, OTHER]);
-        let new = Arc::new(KindQueryMetrics::new(&self.families, kind));
+        self.families.create_series(Some((MetricLabel::Kind, &[kind])), &[NO_TYPE, OTHER]);
+        let new = Arc::new(KindQueryMetrics::new(self.families.clone(), kind));
         kinds.insert(kind.into(), new.clone());
         new
     }
 
-    /// Counts results of these types by themselves from now on; all others share a series.
-    pub(super) fn know_types(&self, kind: &str, types: &[&str]) {
+    pub(super) fn add_types(&self, kind: &str, types: &[&str]) {
         let metrics = self.kind(kind);
-        let mut results = metrics.results.write();
+        let mut outcomes = metrics.outcomes.write();
         for name in types {
-            results.entry((*name).into()).or_insert_with(|| Results::new(&self.families, kind, name));
+            outcomes.entry((*name).into()).or_insert_with(|| OutcomeCounters::new(&self.families, kind, name));
         }
     }
 }
 
 impl KindQueryMetrics {
-    fn new(families: &Families, kind: &str) -> Self {
-        let failed = |reason: &str| families.counter(Id::QueryFailures, &[kind, reason]);
+    fn new(families: Arc<MetricFamilies>, kind: &str) -> Self {
         Self {
-            wait_seconds: families.histogram(Id::QueueWait, &[kind]),
-            duration_seconds: families.histogram(Id::QueryDuration, &[kind]),
-            results: RwLock::default(),
-            without_type: Results::new(families, kind, NO_TYPE),
-            of_other_type: Results::new(families, kind, OTHER),
-            failures: FailureReason::ALL.map(|reason| failed(reason.name())),
-            rejections: RejectReason::ALL.map(|reason| failed(reason.name())),
-            retries: RETRIED.map(|reason| families.counter(Id::QueryRetries, &[kind, reason.name()])),
-            dead_letters: families.gauge(Id::DeadLetters, &[kind]),
-            became_dead: families.counter(Id::DeadLettersTotal, &[kind]),
-            stalls: families.counter(Id::ReaderStalls, &[kind]),
-            dropped: families.counter(Id::EventsDropped, &[kind]),
-            cancel_seconds: StopStage::ALL.map(|stage| families.histogram(Id::Cancel, &[kind, stage.name()])),
+            kind: kind.into(),
+            wait_seconds: families.histogram(MetricId::QueueWait, &[kind]),
+            duration_seconds: families.histogram(MetricId::QueryDuration, &[kind]),
+            outcomes: RwLock::default(),
+            outcomes_without_type: OutcomeCounters::new(&families, kind, NO_TYPE),
+            outcomes_of_other_types: OutcomeCounters::new(&families, kind, OTHER),
+            families,
         }
     }
 
-    /// A worker got a query, so long after its submit.
-    pub fn claimed(&self, wait: Duration) {
+    fn counter(&self, id: MetricId) -> IntCounter {
+        self.families.counter(id, &[&self.kind])
+    }
+
+    fn dead_letters(&self) -> Gauge {
+        self.families.gauge(MetricId::DeadLetters, &[&self.kind])
+    }
+
+    /// Records the time from a query's submit to its dispatch.
+    pub fn record_wait(&self, wait: Duration) {
         self.wait_seconds.observe(wait.as_secs_f64());
     }
 
-    /// An attempt failed and is followed by another.
-    pub fn retried(&self, reason: FailureReason) {
-        let [died, reported] = &self.retries;
-        if reason == FailureReason::Reported { reported.inc() } else { died.inc() }
+    /// Counts a failed attempt that is followed by another.
+    pub fn record_retry(&self, reason: FailureReason) {
+        let reason = if reason == FailureReason::Reported { reason } else { FailureReason::WorkerDied };
+        self.families.counter(MetricId::QueryRetries, &[&self.kind, reason.name()]).inc();
     }
 
-    /// A query ended, so long after its submit, and after the cancel that ended it, if one did.
-    pub fn ended(&self, query_type: Option<&str>, outcome: &Outcome, took: Duration, cancelling: Duration) {
+    /// Records the end of a query, with the time since its submit, and since the cancel that ended it.
+    pub fn record_end(&self, query_type: Option<&str>, outcome: &Outcome, took: Duration, cancelling: Duration) {
         self.duration_seconds.observe(took.as_secs_f64());
+        let count_failure = |reason: &str| self.families.counter(MetricId::QueryFailures, &[&self.kind, reason]).inc();
         match outcome {
             Outcome::Complete { .. } => {}
-            Outcome::Error(failure) => self.failures[failure.reason as usize].inc(),
-            Outcome::Rejected { reason, .. } => self.rejections[*reason as usize].inc(),
-            Outcome::Cancelled { stage, .. } => self.cancel_seconds[*stage as usize].observe(cancelling.as_secs_f64()),
+            Outcome::Error(failure) => count_failure(failure.reason.name()),
+            Outcome::Rejected { reason, .. } => count_failure(reason.name()),
+            Outcome::Cancelled { stage, .. } => {
+                let histogram = self.families.histogram(MetricId::Cancel, &[&self.kind, stage.name()]);
+                histogram.observe(cancelling.as_secs_f64());
+            }
         }
-        let Some(query_type) = query_type else { return self.without_type.count(outcome) };
-        self.results.read().get(query_type).unwrap_or(&self.of_other_type).count(outcome);
+        let Some(query_type) = query_type else { return self.outcomes_without_type.count(outcome) };
+        self.outcomes.read().get(query_type).unwrap_or(&self.outcomes_of_other_types).count(outcome);
     }
 
-    /// A query ended as a dead letter.
-    pub fn became_dead_letter(&self) {
-        self.became_dead.inc();
+    /// Counts a query that ended as a dead letter.
+    pub fn record_dead_letter(&self) {
+        self.counter(MetricId::DeadLettersTotal).inc();
     }
 
-    /// A dead letter is kept.
-    pub fn dead_letter_kept(&self) {
-        self.dead_letters.inc();
+    /// Counts a kept dead letter in.
+    pub fn add_dead_letter(&self) {
+        self.dead_letters().inc();
     }
 
-    /// A dead letter that was kept no longer is.
-    pub fn dead_letter_gone(&self) {
-        self.dead_letters.dec();
+    /// Counts a kept dead letter out.
+    pub fn remove_dead_letter(&self) {
+        self.dead_letters().dec();
     }
 
-    /// A worker has to wait for slow readers.
-    pub fn stalled(&self) {
-        self.stalls.inc();
+    /// Counts a wait of a worker for slow readers.
+    pub fn record_stall(&self) {
+        self.counter(MetricId::ReaderStalls).inc();
     }
 
-    /// A full log lost its oldest events.
-    pub fn dropped(&self, events: usize) {
-        self.dropped.inc_by(events as u64);
+    /// Counts events that were dropped from a full log.
+    pub fn record_dropped_events(&self, events: usize) {
+        self.counter(MetricId::EventsDropped).inc_by(events as u64);
     }
 }
 
-impl Results {
-    fn new(families: &Families, kind: &str, query_type: &str) -> Self {
-        let Values::Fixed(outcomes) = Label::Outcome.values() else { unreachable!("outcomes are fixed") };
-        let counters: Vec<IntCounter> = outcomes
-            .iter()
-            .map(|outcome| families.counter(Id::QueryResults, &[kind, query_type, outcome[0]]))
-            .collect();
-        let [complete, error, cancelled, rejected] = counters.try_into().expect("there are four outcomes");
-        Self { complete, error, cancelled, rejected }
+impl OutcomeCounters {
+    fn new(families: &MetricFamilies, kind: &str, query_type: &str) -> Self {
+        Self(QueryState::ALL.map(|state| {
+            let labels = [kind, query_type, state.name()];
+            state.is_terminal().then(|| families.counter(MetricId::QueryResults, &labels))
+        }))
     }
 
     fn count(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Complete { .. } => self.complete.inc(),
-            Outcome::Error(_) => self.error.inc(),
-            Outcome::Cancelled { .. } => self.cancelled.inc(),
-            Outcome::Rejected { .. } => self.rejected.inc(),
+        if let Some(counter) = &self.0[outcome.state() as usize] {
+            counter.inc();
         }
     }
 }

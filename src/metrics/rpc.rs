@@ -1,13 +1,13 @@
-//! What happens to gRPC calls and connections.
+//! Metrics of gRPC calls and connections.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus::{Gauge, Histogram, IntCounter};
 
-use super::{family::Families, float, table::Id};
+use super::{family::MetricFamilies, table::MetricId, to_f64};
 
-/// The status codes of gRPC, each at its number.
-pub const CODES: [&str; 17] = [
+/// Names of the gRPC status codes, each at its number.
+pub const GRPC_CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
     "UNKNOWN",
@@ -27,36 +27,36 @@ pub const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The calls of one method.
+/// Metrics of the calls of one method.
 #[derive(Debug)]
 pub struct MethodMetrics {
     pub method: Box<str>,
-    codes: [IntCounter; CODES.len()],
+    codes: [IntCounter; GRPC_CODES.len()],
     seconds: Histogram,
 }
 
-/// The connections that are open.
+/// Gauges of the open connections and their limit.
 #[derive(Clone)]
-pub struct Connections {
+pub struct ConnectionMetrics {
     open: Gauge,
     limit: Gauge,
 }
 
-/// One of them, until it is dropped.
+/// Counts one connection as open until it is dropped.
 #[derive(Debug)]
-pub struct OpenConnection(Connections);
+pub struct ConnectionGuard(ConnectionMetrics);
 
 impl MethodMetrics {
-    pub(super) fn new(families: &Families, method: &str) -> Arc<Self> {
+    pub(super) fn new(families: &MetricFamilies, method: &str) -> Arc<Self> {
         Arc::new(Self {
             method: method.into(),
-            codes: CODES.map(|code| families.counter(Id::GrpcRequests, &[method, code])),
-            seconds: families.histogram(Id::GrpcSeconds, &[method]),
+            codes: GRPC_CODES.map(|code| families.counter(MetricId::GrpcRequests, &[method, code])),
+            seconds: families.histogram(MetricId::GrpcSeconds, &[method]),
         })
     }
 
-    /// Counts a call that has ended, with a status code's number.
-    pub fn finished(&self, code: usize, took: Duration) {
+    /// Records the end of a call with this status code.
+    pub fn record_call(&self, code: usize, took: Duration) {
         if let Some(counter) = self.codes.get(code) {
             counter.inc();
         }
@@ -64,30 +64,30 @@ impl MethodMetrics {
     }
 }
 
-impl Connections {
-    pub(super) fn new(families: &Families) -> Self {
+impl ConnectionMetrics {
+    pub(super) fn new(families: &MetricFamilies) -> Self {
         let gauge = |id| families.gauge(id, &[]);
-        Self { open: gauge(Id::GrpcConnections), limit: gauge(Id::GrpcConnectionsLimit) }
+        Self { open: gauge(MetricId::GrpcConnections), limit: gauge(MetricId::GrpcConnectionsLimit) }
     }
 
     pub fn set_limit(&self, max: usize) {
-        self.limit.set(float(max as u64));
+        self.limit.set(to_f64(max as u64));
     }
 
     #[must_use]
-    pub fn opened(&self) -> OpenConnection {
+    pub fn open(&self) -> ConnectionGuard {
         self.open.inc();
-        OpenConnection(self.clone())
+        ConnectionGuard(self.clone())
     }
 }
 
-impl fmt::Debug for Connections {
+impl fmt::Debug for ConnectionMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connections({} of {})", self.open.get(), self.limit.get())
+        write!(f, "ConnectionMetrics({} of {})", self.open.get(), self.limit.get())
     }
 }
 
-impl Drop for OpenConnection {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.open.dec();
     }

@@ -253,7 +253,7 @@ impl Inner {
         let eviction = self.config().pool.eviction;
         let strategy = eviction.name();
         info!(worker = worker.id.0, kind = %kind.name, strategy, reason, "worker evicted");
-        kind.metrics.evicted(eviction);
+        kind.metrics.record_eviction(eviction);
         self.events.emit(Some(&kind.name), || PoolEventBody::Evicted { worker: worker.id, strategy, reason });
         self.nudge.notify_one();
     }

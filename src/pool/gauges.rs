@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     config::Config,
-    metrics::{KindReading, PoolLimits},
+    metrics::{KindSnapshot, PoolLimits},
     state::{State, WorkerState},
     worker::PoolWorker,
 };
@@ -27,7 +27,7 @@ impl Pool {
         });
         let (closed, now) = (inner.out_of_service().is_some(), Instant::now());
         for (kind, workers) in inner.workers_by_kind() {
-            kind.metrics.set(&inner.reading(&kind, &workers, closed, now));
+            kind.metrics.set_gauges(&inner.reading(&kind, &workers, closed, now));
         }
         inner.metrics.set_queries(&inner.broker.state_counts());
         inner.metrics.render()
@@ -46,10 +46,10 @@ impl Inner {
         all
     }
 
-    fn reading(&self, kind: &Kind, workers: &[Arc<PoolWorker>], closed: bool, now: Instant) -> KindReading {
+    fn reading(&self, kind: &Kind, workers: &[Arc<PoolWorker>], closed: bool, now: Instant) -> KindSnapshot {
         let config = kind.config();
         let (min, max) = if kind.is_removed() { (0, 0) } else { (config.min, config.max.get()) };
-        let mut reading = KindReading {
+        let mut reading = KindSnapshot {
             workers: [0; WorkerState::ALL.len()],
             min,
             max,
@@ -81,7 +81,7 @@ impl Inner {
                 |name: &String| config.kinds.iter().any(|other| other.name != kind.name && other.types.contains(name));
             let recovered = config.recovery.types.keys().filter(|name| !listed_elsewhere(name));
             let types: Vec<&str> = kind.types.iter().chain(recovered).map(String::as_str).collect();
-            self.metrics.know_types(&kind.name, &types);
+            self.metrics.add_types(&kind.name, &types);
         }
     }
 }

@@ -178,7 +178,7 @@ impl Pool {
 
     /// Takes note of a query that made no sense, and so never came here.
     pub fn refused_as_invalid(&self) {
-        self.inner.metrics.refused(RefusalReason::Invalid);
+        self.inner.metrics.record_refusal(RefusalReason::Invalid);
     }
 
     #[must_use]

@@ -154,7 +154,7 @@ impl Supervisor {
                 let from = self.inner.live(&kind);
                 let started = keys.into_iter().filter_map(|key| self.start_worker(&kind, key)).count();
                 let replaced = kind.scaling.lock().grew(started, now);
-                kind.metrics.restarted(replaced);
+                kind.metrics.record_restarts(replaced);
                 return Some(Growth { kind, from, to: from + started, reason });
             }
             Step::Replace { kind, worker, reason } => {
@@ -214,7 +214,7 @@ impl Inner {
             return;
         }
         info!(kind = %kind.name, from, to, reason, "scaling");
-        kind.metrics.scaled(from, to);
+        kind.metrics.record_scaling(from, to);
         self.events.emit(Some(&kind.name), || PoolEventBody::Scaled { from, to, reason });
     }
 

@@ -86,7 +86,7 @@ impl Pool {
         if let Err(error) = &accepted {
             debug!("query refused: {error}");
             if let Some(refusal) = error.refusal() {
-                self.inner.metrics.refused(refusal);
+                self.inner.metrics.record_refusal(refusal);
             }
         }
         accepted

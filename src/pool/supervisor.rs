@@ -183,7 +183,7 @@ impl Supervisor {
         let kind = self.inner.kinds.get(worker.slot);
         kind.whereabouts.forget(&worker);
         self.inner.broker.release_lanes(&kind.name, id, None);
-        worker.metrics.worker_ended(certificate.cause);
+        worker.metrics.record_exit(certificate.cause);
         if certificate.cause.is_failure() {
             kind.scaling.lock().lost_one();
         }

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::either::Either;
 
-use crate::metrics::OpenConnection;
+use crate::metrics::ConnectionGuard;
 
 use super::{
     limiter::{ConnectionEntry, Slot},
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     /// Set once the server's side is closed.
     linger: Option<Linger>,
     slot: Slot,
-    _open: OpenConnection,
+    _open: ConnectionGuard,
 }
 
 /// Bounds of a connection whose server side is closed.
@@ -76,7 +76,7 @@ impl Connection {
     pub(super) fn new(
         (socket, peer): AcceptedSocket,
         slot: Slot,
-        open: OpenConnection,
+        open: ConnectionGuard,
         stall_timeout: Duration,
     ) -> Self {
         Self {

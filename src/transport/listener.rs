@@ -16,7 +16,7 @@ use tracing::warn;
 
 use crate::{
     config::ServerConfig,
-    metrics::Connections,
+    metrics::ConnectionMetrics,
     security::{Alpn, Tls},
 };
 
@@ -47,7 +47,7 @@ pub struct Acceptor {
     limiter: Arc<ConnectionLimiter>,
     max_connections: usize,
     stall_timeout: Duration,
-    metrics: Connections,
+    metrics: ConnectionMetrics,
     last_warning: Option<Instant>,
     /// Accepted, waiting for a slot.
     accepted: Option<AcceptedSocket>,
@@ -83,7 +83,7 @@ impl Acceptor {
         listener: Listener,
         tls: Option<Arc<Tls>>,
         limits: &ServerConfig,
-        metrics: Connections,
+        metrics: ConnectionMetrics,
         draining: CancellationToken,
     ) -> Self {
         let max_connections = limits.max_connections.get();
@@ -125,7 +125,7 @@ impl Acceptor {
             }
         };
         let accepted = self.accepted.take().expect("a slot is acquired for an accepted socket");
-        Connection::new(accepted, slot, self.metrics.opened(), self.stall_timeout)
+        Connection::new(accepted, slot, self.metrics.open(), self.stall_timeout)
     }
 
     async fn acquire_slot(&mut self) -> Slot {

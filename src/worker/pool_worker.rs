@@ -332,7 +332,7 @@ impl PoolWorker {
         state.last_activity = Instant::now();
         let is_ready = self.step(WorkerState::Loading, WorkerState::Ready, "ready").is_ok();
         if is_ready {
-            self.metrics.started(self.created.elapsed());
+            self.metrics.record_start(self.created.elapsed());
         }
         is_ready
     }
@@ -358,7 +358,7 @@ impl PoolWorker {
         reason: &'static str,
     ) -> Result<(), TransitionError<WorkerState>> {
         self.machine.advance(from, to, now, reason)?;
-        self.metrics.worker_moved(from, to);
+        self.metrics.record_transition(from, to);
         Ok(())
     }
 
@@ -370,7 +370,7 @@ impl PoolWorker {
         query: Option<&QueryId>,
     ) -> Result<(), TransitionError<WorkerState>> {
         let from = self.machine.advance_to(to, Instant::now(), reason)?;
-        self.metrics.worker_moved(from, to);
+        self.metrics.record_transition(from, to);
         self.emit(Some(from), to, Cow::Borrowed(reason), query);
         Ok(())
     }

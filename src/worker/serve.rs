@@ -253,7 +253,7 @@ impl Driver {
             }
             let Some(id) = frame.request_id() else { continue };
             let Some(running) = self.running.as_mut().filter(|running| running.request_id == id) else {
-                self.worker.metrics.stale_frame();
+                self.worker.metrics.record_stale_frame();
                 continue;
             };
             if let WorkerFrame::Session { session_id, .. } = &frame {
@@ -262,7 +262,7 @@ impl Driver {
             if matches!(frame, WorkerFrame::Message { .. })
                 && let Some(since) = running.awaiting_message_since.take()
             {
-                self.worker.metrics.first_message(since.elapsed());
+                self.worker.metrics.record_first_message(since.elapsed());
             }
             running.on_frame(frame, unread);
             if running.final_frame.is_some() {

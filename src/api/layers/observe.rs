@@ -20,7 +20,7 @@ use tower::Service;
 use tracing::debug;
 
 use crate::{
-    metrics::{CODES, MethodMetrics, Metrics},
+    metrics::{GRPC_CODES, MethodMetrics, Metrics},
     trace::CallTrace,
     transport::{ConnectionEntry, OpenCall},
 };
@@ -170,9 +170,9 @@ impl Drop for ObservedCall {
     fn drop(&mut self) {
         // Without a status the client has disconnected before the end.
         let code = self.code.unwrap_or(Code::Cancelled) as usize;
-        self.trace.span.in_scope(|| debug!(code = CODES[code], "call finished"));
-        self.trace.end(CODES[code]);
-        self.metrics.finished(code, self.began.elapsed());
+        self.trace.span.in_scope(|| debug!(code = GRPC_CODES[code], "call finished"));
+        self.trace.end(GRPC_CODES[code]);
+        self.metrics.record_call(code, self.began.elapsed());
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn codes_have_their_names_at_their_numbers() {
-        for (number, name) in CODES.iter().enumerate() {
+        for (number, name) in GRPC_CODES.iter().enumerate() {
             let code = Code::from_i32(number.try_into().unwrap());
             let told = format!("{code:?}").to_uppercase();
             assert_eq!((code as usize, told), (number, name.replace('_', "")));

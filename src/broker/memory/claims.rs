@@ -50,7 +50,7 @@ impl MemoryBroker {
         }
         let (entry, grant, expires) = claimed?;
         self.deadlines.remove(&entry, expires);
-        tally.metrics.claimed(now.saturating_duration_since(entry.submitted));
+        tally.metrics.record_wait(now.saturating_duration_since(entry.submitted));
         Some(Claim {
             deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
             lane: entry.fixed.lane.clone(),

@@ -199,7 +199,7 @@ impl Entry {
                 }
                 story.dead_letter = dead_letter;
                 if dead_letter {
-                    self.fixed.tally.metrics.became_dead_letter();
+                    self.fixed.tally.metrics.record_dead_letter();
                 }
                 self.over(&mut record, outcome, at, now)
             }
@@ -223,7 +223,7 @@ impl Entry {
             FailureReason::Reported => story.attempts.reported += 1,
             _ => story.attempts.died += 1,
         }
-        self.fixed.tally.metrics.retried(retrying.failure.reason);
+        self.fixed.tally.metrics.record_retry(retrying.failure.reason);
         story.failed(retrying.failure.clone());
         let retry_at = now + retrying.delay;
         story.retry_at = Some(retry_at);
@@ -322,7 +322,7 @@ impl Entry {
 
     fn count_dropped(&self, dropped: usize) {
         if dropped > 0 {
-            self.fixed.tally.metrics.dropped(dropped);
+            self.fixed.tally.metrics.record_dropped_events(dropped);
         }
     }
 
@@ -344,7 +344,7 @@ impl Entry {
             story.cancel.take().map_or(Duration::ZERO, |cancel| now.saturating_duration_since(cancel.since));
         let query_type = self.fixed.spec.query_type.as_deref();
         let took = now.saturating_duration_since(self.submitted);
-        self.fixed.tally.metrics.ended(query_type, &outcome, took, cancelling);
+        self.fixed.tally.metrics.record_end(query_type, &outcome, took, cancelling);
         story.log.push_last(story.attempts.attempt, at, EventBody::Ended(outcome));
     }
 

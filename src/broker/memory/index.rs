@@ -89,7 +89,7 @@ impl Index {
     pub(super) fn ended(&mut self, now: Instant, entry: Arc<Entry>) {
         let kept = Kept { since: now, bytes: entry.weight(), entry };
         if kept.entry.is_dead_letter() {
-            kept.entry.fixed.tally.metrics.dead_letter_kept();
+            kept.entry.fixed.tally.metrics.add_dead_letter();
             self.dead_bytes += kept.bytes;
             self.dead.insert(kept.entry.fixed.number, kept);
         } else {
@@ -187,7 +187,7 @@ impl Index {
     fn drop_dead(&mut self, entry: &Entry) -> Option<Kept> {
         let kept = self.dead.remove(&entry.fixed.number)?;
         self.dead_bytes -= kept.bytes;
-        entry.fixed.tally.metrics.dead_letter_gone();
+        entry.fixed.tally.metrics.remove_dead_letter();
         Some(kept)
     }
 

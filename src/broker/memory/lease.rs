@@ -101,7 +101,7 @@ impl MemoryLease {
                 return Ok(());
             }
             let deadline = *self.stall_deadline.get_or_insert_with(|| {
-                self.entry.fixed.tally.metrics.stalled();
+                self.entry.fixed.tally.metrics.record_stall();
                 Instant::now() + self.broker.limits.max_stall
             });
             if Instant::now() >= deadline {

@@ -61,7 +61,7 @@ async fn clients_cannot_create_series() {
     let server = Server::start(&format!("{config}{many}{once}"));
     let before = series(&server);
     // The kind `many` has the types a and b, the other one b.
-    assert_eq!(before.len(), remuda::metrics::series(2, 3, remuda::api::methods().len() + 1));
+    assert_eq!(before.len(), remuda::metrics::series_count(2, 3, remuda::api::methods().len() + 1));
 
     let client = server.client().await;
     let mut submits = JoinSet::new();
