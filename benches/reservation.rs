@@ -8,7 +8,7 @@ use std::{collections::VecDeque, path::PathBuf, sync::Mutex};
 use divan::{Bencher, black_box};
 use remuda::{
     config::{Config, KindConfig, Overrides, Source},
-    pool::bench_support::Stable,
+    pool::bench_support::ReadyWorkersBench,
 };
 
 const WORKERS: &[u64] = &[10, 100, 1_000];
@@ -37,18 +37,18 @@ fn baseline_queue_behind_a_lock(bencher: Bencher, workers: u64) {
 
 #[divan::bench(args = WORKERS)]
 fn round_robin(bencher: Bencher, workers: u64) {
-    let stable = Stable::new(kind("round_robin"), workers);
-    bencher.bench(|| black_box(&stable).reserve_and_give_back());
+    let bench = ReadyWorkersBench::new(kind("round_robin"), workers);
+    bencher.bench(|| black_box(&bench).reserve_and_give_back());
 }
 
 #[divan::bench(args = WORKERS)]
 fn least_loaded(bencher: Bencher, workers: u64) {
-    let stable = Stable::new(kind("least_loaded"), workers);
-    bencher.bench(|| black_box(&stable).reserve_and_give_back());
+    let bench = ReadyWorkersBench::new(kind("least_loaded"), workers);
+    bencher.bench(|| black_box(&bench).reserve_and_give_back());
 }
 
 #[divan::bench(args = WORKERS)]
 fn most_recent(bencher: Bencher, workers: u64) {
-    let stable = Stable::new(kind("most_recent"), workers);
-    bencher.bench(|| black_box(&stable).reserve_and_give_back());
+    let bench = ReadyWorkersBench::new(kind("most_recent"), workers);
+    bencher.bench(|| black_box(&bench).reserve_and_give_back());
 }

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    pool::{Health, Pool},
+    pool::{Pool, PoolHealth},
     security::{Alpn, AuthError, RequiredRole, Tls, Tokens},
     transport::{ConnectionLimiter, MaybeTlsStream, Slot},
 };
@@ -173,7 +173,7 @@ async fn metrics(State(pool): State<Pool>) -> Response {
 
 /// 503 only if a restart helps. Workers that fail to start are no reason, because a restart would not change that.
 async fn livez(State(pool): State<Pool>) -> Response {
-    match pool.alarm() {
+    match pool.stuck_reason() {
         None => "ok\n".into_response(),
         Some(alarm) => (StatusCode::SERVICE_UNAVAILABLE, format!("{alarm}\n")).into_response(),
     }
@@ -186,7 +186,7 @@ async fn readyz(State(pool): State<Pool>) -> Response {
     (code, [(CONTENT_TYPE, "application/json")], format!("{}\n", describe(&health))).into_response()
 }
 
-fn describe(health: &Health) -> serde_json::Value {
+fn describe(health: &PoolHealth) -> serde_json::Value {
     json!({
         "serving": health.serving,
         "reasons": health.reasons,

@@ -26,7 +26,7 @@ use crate::{
     config::{self, Config, Listen},
     http,
     metrics::Metrics,
-    pool::{Drained, Parts, Pool, Reloader, StopSignals},
+    pool::{DrainReport, Pool, PoolParams, Reloader, StopSignals},
     security::{Security, SecurityError},
     thrift,
     transport::Listener,
@@ -107,7 +107,7 @@ impl Server {
         // Registers the series of all methods, so that they are in the first scrape.
         let _ = metrics.methods(&api::methods());
         let broker = Broker::memory(limits(&config), metrics.query.clone());
-        let parts = Parts {
+        let params = PoolParams {
             environment: config::worker_environment,
             reloader,
             config: config.clone(),
@@ -115,7 +115,7 @@ impl Server {
             metrics: metrics.clone(),
             launcher,
         };
-        let (pool, supervisor) = Pool::new(parts).map_err(ServerError::Pool)?;
+        let (pool, supervisor) = Pool::new(params).map_err(ServerError::Pool)?;
         let addresses = Addresses { grpc: grpc_address, http: http_address };
         Ok(Self { config, security, metrics, broker, pool, supervisor, grpc, http, addresses })
     }
@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// Serves until SIGTERM or SIGINT, then drains. A second signal stops at once. SIGHUP reloads the configuration.
-    pub async fn run(self) -> Result<Drained, ServerError> {
+    pub async fn run(self) -> Result<DrainReport, ServerError> {
         let stop = StopSignals::default();
         let signals = watch_signals(stop.clone()).map_err(ServerError::Signals)?;
         let reloads = reload_on_signal(self.pool.clone(), self.security.clone()).map_err(ServerError::Signals)?;
@@ -137,7 +137,7 @@ impl Server {
     }
 
     /// Serves until `stop` is signalled.
-    pub async fn run_until(self, stop: StopSignals) -> Result<Drained, ServerError> {
+    pub async fn run_until(self, stop: StopSignals) -> Result<DrainReport, ServerError> {
         let close = CancellationToken::new();
         let broker_task = tokio::spawn({
             let (broker, close) = (self.broker.clone(), close.clone());
@@ -255,7 +255,7 @@ fn reload_on_signal(pool: Pool, security: Security) -> io::Result<JoinHandle<()>
     Ok(tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             security.reload();
-            match pool.reload(false).await {
+            match pool.operations().reload(false).await {
                 Ok(reload) => info!(changes = reload.changes.len(), "reloaded on SIGHUP"),
                 Err(error) => error!("reload on SIGHUP failed: {error}"),
             }

@@ -9,7 +9,7 @@ use crate::{
         DeathCause, DeathCertificate, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying,
         StopStage,
     },
-    pool::{Accepted, Health, KindHealth, Reload, Scaled},
+    pool::{Accepted, KindHealth, PoolHealth, ReloadOutcome, ScaleOutcome},
     state::{CircuitState, QueryState, Transition, WorkerState},
     worker::{UsageSample, WorkerSnapshot},
 };
@@ -177,7 +177,7 @@ pub(super) fn transition(transition: &Transition<WorkerState>) -> proto::WorkerT
     }
 }
 
-pub(super) fn health(health: &Health) -> proto::HealthResponse {
+pub(super) fn health(health: &PoolHealth) -> proto::HealthResponse {
     let is_open = health.closed.is_none();
     proto::HealthResponse {
         serving: health.serving,
@@ -209,11 +209,11 @@ fn kind_health(kind: &KindHealth, is_open: bool) -> proto::KindHealth {
     }
 }
 
-pub(super) fn scaled(scaled: &Scaled) -> proto::ScaleKindResponse {
+pub(super) fn scaled(scaled: &ScaleOutcome) -> proto::ScaleKindResponse {
     proto::ScaleKindResponse { kind: scaled.kind.to_string(), from: saturated(scaled.from), to: saturated(scaled.to) }
 }
 
-pub(super) fn reload(reload: Reload) -> proto::ReloadResponse {
+pub(super) fn reload(reload: ReloadOutcome) -> proto::ReloadResponse {
     let change = |change: Change| proto::ConfigChange {
         path: change.path,
         old: change.old,

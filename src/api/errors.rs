@@ -191,7 +191,7 @@ impl From<RequeueError> for Status {
     fn from(error: RequeueError) -> Self {
         match error {
             RequeueError::Letter(error) => error.into(),
-            RequeueError::NotTaken(error) => error.into(),
+            RequeueError::Refused(error) => error.into(),
         }
     }
 }

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 use crate::{
     broker::{Page, QueryFilter},
     model::{QueryId, WorkerId},
-    pool::{AdminError, Pool, Selection},
+    pool::{AdminError, DeadLetterSelection, Pool},
 };
 
 use super::{
@@ -45,7 +45,7 @@ impl PoolAdminService {
         }
     }
 
-    fn selection(&self, ids: &[String], all: bool, kind: String) -> Result<Selection, Status> {
+    fn selection(&self, ids: &[String], all: bool, kind: String) -> Result<DeadLetterSelection, Status> {
         request::selection(ids, all, self.kind(kind)?)
     }
 }
@@ -119,7 +119,7 @@ impl PoolAdmin for PoolAdminService {
     ) -> Reply<RequeueDeadLettersResponse> {
         let request = request.into_inner();
         let selection = self.selection(&request.query_ids, request.all, request.kind)?;
-        let requeued = self.pool.requeue(selection).await?;
+        let requeued = self.pool.operations().requeue(selection).await?;
         let convert = |(id, new_id): (QueryId, QueryId)| proto::Requeued {
             query_id: id.to_string(),
             new_query_id: new_id.to_string(),
@@ -131,51 +131,51 @@ impl PoolAdmin for PoolAdminService {
     async fn purge_dead_letters(&self, request: Request<PurgeDeadLettersRequest>) -> Reply<PurgeDeadLettersResponse> {
         let request = request.into_inner();
         let selection = self.selection(&request.query_ids, request.all, request.kind)?;
-        let purged = self.pool.purge(selection).await?;
+        let purged = self.pool.operations().purge(selection).await?;
         Ok(Response::new(PurgeDeadLettersResponse { purged: convert::saturated(purged) }))
     }
 
     async fn scale_kind(&self, request: Request<ScaleKindRequest>) -> Reply<ScaleKindResponse> {
         let request = request.into_inner();
         let to = request::scale(&request)?;
-        let scaled = self.pool.scale(&request.kind, to)?;
+        let scaled = self.pool.operations().scale(&request.kind, to)?;
         Ok(Response::new(convert::scaled(&scaled)))
     }
 
     async fn restart_worker(&self, request: Request<RestartWorkerRequest>) -> Reply<RestartWorkerResponse> {
-        self.pool.restart_worker(WorkerId(request.into_inner().worker_id))?;
+        self.pool.operations().restart_worker(WorkerId(request.into_inner().worker_id))?;
         Ok(Response::new(RestartWorkerResponse {}))
     }
 
     async fn evict_worker(&self, request: Request<EvictWorkerRequest>) -> Reply<EvictWorkerResponse> {
-        self.pool.evict_worker(WorkerId(request.into_inner().worker_id))?;
+        self.pool.operations().evict_worker(WorkerId(request.into_inner().worker_id))?;
         Ok(Response::new(EvictWorkerResponse {}))
     }
 
     async fn drain_worker(&self, request: Request<DrainWorkerRequest>) -> Reply<DrainWorkerResponse> {
-        self.pool.drain_worker(WorkerId(request.into_inner().worker_id))?;
+        self.pool.operations().drain_worker(WorkerId(request.into_inner().worker_id))?;
         Ok(Response::new(DrainWorkerResponse {}))
     }
 
     async fn resume_worker(&self, request: Request<ResumeWorkerRequest>) -> Reply<ResumeWorkerResponse> {
-        self.pool.resume_worker(WorkerId(request.into_inner().worker_id))?;
+        self.pool.operations().resume_worker(WorkerId(request.into_inner().worker_id))?;
         Ok(Response::new(ResumeWorkerResponse {}))
     }
 
     async fn drain_pool(&self, request: Request<DrainPoolRequest>) -> Reply<DrainPoolResponse> {
         let reason = request.into_inner().reason;
         request::reason(&reason)?;
-        self.pool.drain(&reason)?;
+        self.pool.operations().drain(&reason)?;
         Ok(Response::new(DrainPoolResponse {}))
     }
 
     async fn resume_pool(&self, _request: Request<ResumePoolRequest>) -> Reply<ResumePoolResponse> {
-        self.pool.resume()?;
+        self.pool.operations().resume()?;
         Ok(Response::new(ResumePoolResponse {}))
     }
 
     async fn reload(&self, request: Request<ReloadRequest>) -> Reply<ReloadResponse> {
-        let found = self.pool.reload(request.into_inner().dry_run).await?;
+        let found = self.pool.operations().reload(request.into_inner().dry_run).await?;
         Ok(Response::new(convert::reload(found)))
     }
 
@@ -184,6 +184,6 @@ impl PoolAdmin for PoolAdminService {
     async fn watch_events(&self, request: Request<WatchEventsRequest>) -> Reply<PoolEventStream> {
         let filter = PoolEventFilter::read(request.into_inner())?;
         filter.kinds().iter().try_for_each(|kind| self.kind(kind.clone()).map(drop))?;
-        Ok(Response::new(pool_event_stream(self.pool.watch(), filter, self.closing.clone())))
+        Ok(Response::new(pool_event_stream(self.pool.subscribe(), filter, self.closing.clone())))
     }
 }

@@ -7,7 +7,7 @@ use tonic::Status;
 use crate::{
     config::Recovery,
     model::{QueryId, QueryOptions, QuerySpec},
-    pool::{Request, ScaleTo, Selection},
+    pool::{DeadLetterSelection, QueryRequest, ScaleTo},
     protocol::JsonText,
     state::QueryState,
 };
@@ -34,7 +34,7 @@ pub(super) fn query(
     id: &str,
     query: Option<proto::Query>,
     default_abandon_after: Option<Duration>,
-) -> Result<Request, Status> {
+) -> Result<QueryRequest, Status> {
     let Some(query) = query else {
         return Err(invalid("query", "is missing; it holds the payload to run"));
     };
@@ -62,7 +62,7 @@ pub(super) fn query(
     };
     found.check()?;
     let boxed = |text: Option<String>| text.map(String::into_boxed_str);
-    Ok(Request {
+    Ok(QueryRequest {
         id,
         kind,
         spec: QuerySpec {
@@ -137,7 +137,7 @@ pub(super) fn states(wanted: &[i32]) -> Result<Vec<QueryState>, Status> {
 }
 
 /// Reads a selection of dead letters: some by their ids, or all of them.
-pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Result<Selection, Status> {
+pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Result<DeadLetterSelection, Status> {
     let mut found = Violations::default();
     match (all, ids.len()) {
         (false, 0) => found.add("query_ids", "is empty; name dead letters, or set `all`"),
@@ -152,10 +152,10 @@ pub(super) fn selection(ids: &[String], all: bool, kind: Option<String>) -> Resu
     }
     found.check()?;
     if all {
-        return Ok(Selection::All { kind });
+        return Ok(DeadLetterSelection::All { kind });
     }
     let parse = |id: &String| QueryId::parse(id).map_err(|error| invalid("query_ids", error.to_string()));
-    ids.iter().map(parse).collect::<Result<_, _>>().map(Selection::Some)
+    ids.iter().map(parse).collect::<Result<_, _>>().map(DeadLetterSelection::Ids)
 }
 
 fn recovery(policy: proto::RecoveryPolicy, found: &mut Violations) -> Option<Recovery> {
@@ -227,7 +227,7 @@ fn duration(field: &str, value: Option<prost_types::Duration>, found: &mut Viola
 mod tests {
     use super::*;
 
-    fn message(result: Result<Request, Status>) -> String {
+    fn message(result: Result<QueryRequest, Status>) -> String {
         result.unwrap_err().message().to_owned()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use crate::{
-    pool::{AdminError, Pool, Request as QueryRequest},
+    pool::{AdminError, Pool, QueryRequest},
     trace,
 };
 
@@ -85,11 +85,11 @@ impl WorkerPoolService {
         query: Option<proto::Query>,
         abandon_after: Option<Duration>,
     ) -> Result<QueryRequest, Status> {
-        request::query(id, query, abandon_after).inspect_err(|_| self.pool.refused_as_invalid())
+        request::query(id, query, abandon_after).inspect_err(|_| self.pool.record_invalid_query())
     }
 
     /// The deadline of the call, which is the deadline of its query.
     fn read_deadline(&self, metadata: MetadataMap) -> Result<Option<Duration>, Status> {
-        client_deadline(&metadata.into_headers()).inspect_err(|_| self.pool.refused_as_invalid())
+        client_deadline(&metadata.into_headers()).inspect_err(|_| self.pool.record_invalid_query())
     }
 }

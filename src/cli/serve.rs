@@ -28,7 +28,7 @@ use super::{
 use crate::{
     client::DEFAULT_ENDPOINT,
     config::{Config, Overrides, ServerConfig},
-    pool::{Drained, Reloader},
+    pool::{DrainReport, Reloader},
     server::{Addresses, Server},
     trace::Export,
 };
@@ -56,11 +56,16 @@ pub(super) fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
         export.stop(left());
     }
     runtime.shutdown_timeout(left());
-    let exit = if ended?.nothing_was_lost() { Exit::Done } else { Exit::Failed };
+    let exit = if ended?.is_lossless() { Exit::Done } else { Exit::Failed };
     Ok(exit.into())
 }
 
-async fn run(config: Config, reloader: Option<Reloader>, origin: &str, format: LogFormat) -> Result<Drained, Failure> {
+async fn run(
+    config: Config,
+    reloader: Option<Reloader>,
+    origin: &str,
+    format: LogFormat,
+) -> Result<DrainReport, Failure> {
     let kinds: Vec<_> = config.kinds.iter().map(|kind| kind.name.to_string()).collect();
     let doors = Doors::of(&config.server);
     let own = own_binary().map_err(Failure::system)?;

@@ -1,4 +1,4 @@
-//! A door for the benchmarks to what is not theirs otherwise. No part of the library.
+//! Access for the benchmarks to the ready queue. No part of the library.
 
 use std::sync::Arc;
 
@@ -9,21 +9,19 @@ use crate::{
     worker::{PoolWorker, WorkerSpec},
 };
 
-use super::{EventBus, worker_data::WorkerData};
+use super::{EventBus, ready_workers::ReadyWorkers};
 
 /// Ready workers of one kind, without processes.
 #[derive(Debug)]
-pub struct Stable {
-    data: Arc<WorkerData>,
+pub struct ReadyWorkersBench {
+    ready: Arc<ReadyWorkers>,
     balance: Balance,
 }
 
-impl Stable {
+impl ReadyWorkersBench {
     #[must_use]
     pub fn new(kind: KindConfig, workers: u64) -> Self {
-        let data = Arc::<WorkerData>::default();
-        data.add_kind();
-        let balance = kind.balance;
+        let bench = Self { ready: Arc::default(), balance: kind.balance };
         let kind = Arc::new(kind);
         let metrics = Metrics::new().kind(&kind.name);
         for id in 1..=workers {
@@ -36,20 +34,19 @@ impl Stable {
                 observer: Arc::new(EventBus::default()),
             }));
             worker.mark_ready_for_bench();
-            data.add(worker.clone());
-            data.enqueue_ready(&worker, balance);
+            bench.ready.enqueue(&worker, bench.balance);
         }
-        Self { data, balance }
+        bench
     }
 
-    /// What a query costs the ready queue: a worker is reserved, and is ready again when it is done.
+    /// The work of the ready queue for one query: a worker is reserved, and is ready again when it is done.
     #[must_use]
     pub fn reserve_and_give_back(&self) -> WorkerId {
-        let reservation = self.data.reserve_ready_worker(0, self.balance).expect("a worker is ready");
+        let reservation = self.ready.reserve_next(self.balance).expect("a worker is ready");
         let worker = reservation.worker.clone();
-        reservation.used();
+        reservation.mark_used();
         worker.unreserve();
-        self.data.enqueue_ready(&worker, self.balance);
+        self.ready.enqueue(&worker, self.balance);
         worker.id
     }
 }

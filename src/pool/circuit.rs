@@ -1,4 +1,4 @@
-//! How a kind copes with workers that do not start: it waits longer each time, and then fails its queries at once.
+//! The circuit breaker of a kind: restarts are delayed longer after each failed start, until queries fail at once.
 
 use std::{
     sync::Arc,
@@ -9,109 +9,112 @@ use tracing::{error, info};
 
 use crate::{model::DeathCertificate, state::CircuitState};
 
-use super::{events::PoolEventBody, kinds::Kind};
+use super::{events::PoolEventBody, kinds::PoolKind};
 
-/// What keeps a kind from having the workers it should have.
+/// Failed starts of a kind's workers.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
-    /// Workers in a row that ended before they were of any use.
-    pub failed_starts: u32,
+pub(super) struct StartFailures {
+    /// Consecutive workers that ended before they had served a query.
+    pub count: u32,
     last_failed_start: Option<Instant>,
-    /// No worker is started before this.
+    /// Earliest time of the next start.
     pub not_before: Option<Instant>,
     pub last_failure: Option<Arc<DeathCertificate>>,
-    /// A worker came up after failures and has yet to prove its use.
+    /// A worker has started after the failures, but has not served a query yet.
     half_open: bool,
 }
 
-impl Trouble {
-    /// Whether the kind's queries fail at once.
-    fn is_open(&self, limit: u32) -> bool {
-        self.failed_starts >= limit && !self.half_open
+impl StartFailures {
+    fn circuit(&self, limit: u32) -> CircuitState {
+        match self.count >= limit {
+            false => CircuitState::Closed,
+            true if self.half_open => CircuitState::HalfOpen,
+            true => CircuitState::Open,
+        }
     }
 }
 
-impl Kind {
-    /// Records a worker's end and how long to wait before the next start.
-    pub(super) fn ended(&self, certificate: &Arc<DeathCertificate>, now: Instant) {
-        let mut trouble = self.trouble.lock();
+impl PoolKind {
+    fn circuit_limit(&self) -> u32 {
+        self.config().circuit_failures.get()
+    }
+
+    /// Records the end of a worker, and delays the next start if it was a failed start.
+    pub(super) fn record_worker_end(&self, certificate: &Arc<DeathCertificate>, now: Instant) {
+        let mut failures = self.start_failures.lock();
         if certificate.cause.is_failure() {
-            trouble.last_failure = Some(certificate.clone());
+            failures.last_failure = Some(certificate.clone());
         }
-        // A worker that died before its first query counts too, or one that crashes as soon as it is ready would be
-        // replaced in an endless hurry.
-        let was_of_use = certificate.queries_processed > 0 || certificate.query.is_some();
-        if !certificate.cause.is_failure() || was_of_use {
+        // A worker that died before its first query counts as a failed start too: one that crashes as soon as it is
+        // ready would otherwise be restarted without a delay for ever.
+        let has_served = certificate.queries_processed > 0 || certificate.query.is_some();
+        if !certificate.cause.is_failure() || has_served {
             return;
         }
-        let born = now.checked_sub(certificate.uptime).unwrap_or(now);
-        if trouble.last_failed_start.is_some_and(|at| born < at) {
-            // It was started along with one that failed before: one wave of failures is one failure.
+        let started = now.checked_sub(certificate.uptime).unwrap_or(now);
+        if failures.last_failed_start.is_some_and(|at| started < at) {
+            // It was started before another one failed: workers that fail together count once.
             return;
         }
-        let limit = self.config().circuit_failures.get();
-        let was_open = trouble.is_open(limit);
-        trouble.last_failed_start = Some(now);
-        trouble.failed_starts += 1;
-        trouble.half_open = false;
-        trouble.not_before = Some(now + self.backoff(trouble.failed_starts));
-        if trouble.is_open(limit) && !was_open {
-            let failures = trouble.failed_starts;
-            error!(kind = %self.name, failures, "circuit opened: workers do not start, queries fail at once");
-            self.tell(CircuitState::Open, || format!("the last {failures} starts failed; {}", certificate.summary()));
+        let limit = self.circuit_limit();
+        let was_open = failures.circuit(limit) == CircuitState::Open;
+        failures.last_failed_start = Some(now);
+        failures.count += 1;
+        failures.half_open = false;
+        failures.not_before = Some(now + self.backoff(failures.count));
+        if failures.circuit(limit) == CircuitState::Open && !was_open {
+            let count = failures.count;
+            error!(kind = %self.name, failures = count, "circuit opened: workers do not start, queries fail at once");
+            self.emit_circuit(CircuitState::Open, format!("the last {count} starts failed; {}", certificate.summary()));
         }
     }
 
-    /// A worker is ready that may end a row of failures: queries are let through to it.
-    pub(super) fn probe_is_ready(&self) {
-        let mut trouble = self.trouble.lock();
-        if trouble.is_open(self.config().circuit_failures.get()) {
-            trouble.half_open = true;
-            info!(kind = %self.name, "circuit half open: a worker has started, queries are let through to it");
-            self.tell(CircuitState::HalfOpen, || "a worker has started, queries are let through to it".to_owned());
+    /// Half opens an open circuit when a worker has started.
+    pub(super) fn record_start(&self) {
+        let mut failures = self.start_failures.lock();
+        if failures.circuit(self.circuit_limit()) == CircuitState::Open {
+            failures.half_open = true;
+            let reason = "a worker has started, queries are let through to it";
+            info!(kind = %self.name, "circuit half open: {reason}");
+            self.emit_circuit(CircuitState::HalfOpen, reason.to_owned());
         }
     }
 
-    /// A worker that was started at `born` has proved to be of use. One that is older than the last failure proves
-    /// nothing about it.
-    pub(super) fn recovered(&self, born: Instant) {
-        let mut trouble = self.trouble.lock();
-        if trouble.failed_starts == 0 || trouble.last_failed_start.is_some_and(|at| born < at) {
+    /// Closes the circuit when a worker has served, unless it was started before the last failure and so proves nothing.
+    pub(super) fn record_recovery(&self, started: Instant) {
+        let mut failures = self.start_failures.lock();
+        if failures.count == 0 || failures.last_failed_start.is_some_and(|at| started < at) {
             return;
         }
-        if trouble.failed_starts >= self.config().circuit_failures.get() {
-            info!(kind = %self.name, "circuit closed: workers serve again");
-            self.tell(CircuitState::Closed, || "workers serve again".to_owned());
-        }
-        trouble.failed_starts = 0;
-        trouble.not_before = None;
-        trouble.half_open = false;
+        self.report_recovery(&failures, "workers serve again");
+        failures.count = 0;
+        failures.not_before = None;
+        failures.half_open = false;
     }
 
-    /// Trouble with an old configuration says nothing about a new one.
-    pub(super) fn forget_trouble(&self) {
-        let trouble = std::mem::take(&mut *self.trouble.lock());
-        if trouble.failed_starts >= self.config().circuit_failures.get() {
-            info!(kind = %self.name, "circuit closed: the configuration changed");
-            self.tell(CircuitState::Closed, || "the configuration changed".to_owned());
+    /// Closes the circuit after a change of the configuration: failures of the old one say nothing about the new one.
+    pub(super) fn reset_start_failures(&self) {
+        let failures = std::mem::take(&mut *self.start_failures.lock());
+        self.report_recovery(&failures, "the configuration changed");
+    }
+
+    fn report_recovery(&self, failures: &StartFailures, reason: &str) {
+        if failures.count >= self.circuit_limit() {
+            info!(kind = %self.name, "circuit closed: {reason}");
+            self.emit_circuit(CircuitState::Closed, reason.to_owned());
         }
     }
 
     pub(super) fn circuit(&self) -> CircuitState {
-        let trouble = self.trouble.lock();
-        match trouble.failed_starts >= self.config().circuit_failures.get() {
-            false => CircuitState::Closed,
-            true if trouble.half_open => CircuitState::HalfOpen,
-            true => CircuitState::Open,
-        }
+        self.start_failures.lock().circuit(self.circuit_limit())
     }
 
-    /// Why the kind's queries fail at once, if they do.
-    pub(super) fn circuit_reason(&self) -> Option<String> {
-        let trouble = self.trouble.lock();
-        let last = trouble.last_failure.as_ref()?;
-        let open = trouble.is_open(self.config().circuit_failures.get());
-        open.then(|| format!("the last {} starts failed; {}", trouble.failed_starts, last.summary()))
+    /// Reason why the circuit is open, if it is.
+    pub(super) fn circuit_open_reason(&self) -> Option<String> {
+        let failures = self.start_failures.lock();
+        let last = failures.last_failure.as_ref()?;
+        let is_open = failures.circuit(self.circuit_limit()) == CircuitState::Open;
+        is_open.then(|| format!("the last {} starts failed; {}", failures.count, last.summary()))
     }
 
     /// Doubles with every failure up to its maximum; the jitter keeps kinds from starting in step.
@@ -122,7 +125,7 @@ impl Kind {
         delay.mul_f64(0.75 + fastrand::f64() * 0.25)
     }
 
-    fn tell(&self, state: CircuitState, reason: impl FnOnce() -> String) {
-        self.events.emit(Some(&self.name), || PoolEventBody::Circuit { state, reason: reason() });
+    fn emit_circuit(&self, state: CircuitState, reason: String) {
+        self.events.emit(Some(&self.name), || PoolEventBody::Circuit { state, reason });
     }
 }

@@ -1,4 +1,4 @@
-//! What a person does with dead letters: lets them live again, or forgets them.
+//! Operations on dead letters: requeue and purge.
 
 use thiserror::Error;
 
@@ -7,51 +7,50 @@ use crate::{
     model::QueryId,
 };
 
-use super::{Pool, RequestError, Unroutable};
+use super::{Operations, RequestError, RoutingError};
 
-/// How many letters are looked at at once.
-const PAGE: usize = 256;
+/// Dead letters fetched from the broker at once.
+const PAGE_SIZE: usize = 256;
 
-/// Which dead letters are meant.
+/// The dead letters that an operation is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selection {
-    Some(Vec<QueryId>),
+pub enum DeadLetterSelection {
+    Ids(Vec<QueryId>),
     /// All of them, or all of one kind.
     All {
         kind: Option<String>,
     },
 }
 
-/// Why a dead letter does not live again.
 #[derive(Debug, Error)]
 pub enum RequeueError {
     #[error(transparent)]
     Letter(#[from] DeadLetterError),
-    /// The pool would not take its query if it came today.
+    /// The pool does not accept the query now.
     #[error(transparent)]
-    NotTaken(#[from] RequestError),
+    Refused(#[from] RequestError),
 }
 
-impl Pool {
-    /// Submits the letters' queries afresh. Gives each old id with its new one.
-    pub async fn requeue(&self, selection: Selection) -> Result<Vec<(QueryId, QueryId)>, RequeueError> {
-        self.inner.is_open()?;
+impl Operations {
+    /// Submits the queries of dead letters anew. Returns each old id with its new one.
+    pub async fn requeue(&self, selection: DeadLetterSelection) -> Result<Vec<(QueryId, QueryId)>, RequeueError> {
+        self.admission.ensure_admitting()?;
         let mut requeued = Vec::new();
         let outcome = self.requeue_each(selection, &mut requeued).await;
-        self.inner.dispatch_all().await;
+        self.dispatcher.dispatch_all().await;
         outcome.map(|()| requeued)
     }
 
     async fn requeue_each(
         &self,
-        selection: Selection,
+        selection: DeadLetterSelection,
         requeued: &mut Vec<(QueryId, QueryId)>,
     ) -> Result<(), RequeueError> {
-        let all = matches!(selection, Selection::All { .. });
-        for id in self.selected(selection).await? {
+        let all = matches!(selection, DeadLetterSelection::All { .. });
+        for id in self.selected_ids(selection).await? {
             match self.requeue_one(&id).await {
                 Ok(new_id) => requeued.push((id, new_id)),
-                Err(RequeueError::Letter(error)) => tolerate(error, all)?,
+                Err(RequeueError::Letter(DeadLetterError::NoSuchDeadLetter(_))) if all => {}
                 Err(error) => return Err(error),
             }
         }
@@ -59,49 +58,45 @@ impl Pool {
     }
 
     async fn requeue_one(&self, id: &QueryId) -> Result<QueryId, RequeueError> {
-        let kind = self.inner.broker.dead_letter(id).await?.query.kind;
-        if self.inner.kinds.named(&kind).is_none_or(|kind| kind.is_removed()) {
-            let gone = Unroutable::NoSuchKind { kind: kind.to_string(), known: self.inner.known_kinds() };
+        let kinds = &self.context.kinds;
+        let kind = self.context.broker.dead_letter(id).await?.query.kind;
+        if kinds.find(&kind).is_none_or(|kind| kind.is_removed()) {
+            let gone = RoutingError::NoSuchKind { kind: kind.to_string(), known: kinds.describe() };
             return Err(RequestError::from(gone).into());
         }
         let new_id = QueryId::generate();
-        self.inner.broker.requeue(id, new_id.clone()).await?;
+        self.context.broker.requeue(id, new_id.clone()).await?;
         Ok(new_id)
     }
 
-    /// Forgets the letters, and says how many there were.
-    pub async fn purge(&self, selection: Selection) -> Result<usize, DeadLetterError> {
-        let all = matches!(selection, Selection::All { .. });
+    /// Deletes dead letters, and returns how many there were.
+    pub async fn purge(&self, selection: DeadLetterSelection) -> Result<usize, DeadLetterError> {
+        let all = matches!(selection, DeadLetterSelection::All { .. });
         let mut purged = 0;
-        for id in self.selected(selection).await? {
-            match self.inner.broker.purge(&id).await {
+        for id in self.selected_ids(selection).await? {
+            match self.context.broker.purge(&id).await {
                 Ok(()) => purged += 1,
-                Err(error) => tolerate(error, all)?,
+                // With `All`, a letter that is gone by now is no error.
+                Err(DeadLetterError::NoSuchDeadLetter(_)) if all => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(purged)
     }
 
-    async fn selected(&self, selection: Selection) -> Result<Vec<QueryId>, DeadLetterError> {
+    async fn selected_ids(&self, selection: DeadLetterSelection) -> Result<Vec<QueryId>, DeadLetterError> {
         let kind = match selection {
-            Selection::Some(ids) => return Ok(ids),
-            Selection::All { kind } => kind,
+            DeadLetterSelection::Ids(ids) => return Ok(ids),
+            DeadLetterSelection::All { kind } => kind,
         };
         let mut ids = Vec::new();
         let mut after = Some(0);
         while let Some(from) = after {
-            let page = self.inner.broker.dead_letters(kind.as_deref(), Page { after: from, size: PAGE }).await?;
+            let page = Page { after: from, size: PAGE_SIZE };
+            let page = self.context.broker.dead_letters(kind.as_deref(), page).await?;
             ids.extend(page.letters.into_iter().map(|letter| letter.query.id));
             after = page.next;
         }
         Ok(ids)
-    }
-}
-
-/// Whoever wants all letters does not mind one that has gone in the meantime.
-fn tolerate(error: DeadLetterError, all: bool) -> Result<(), DeadLetterError> {
-    match error {
-        DeadLetterError::NoSuchDeadLetter(_) if all => Ok(()),
-        error => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! The end of the pool: let accepted queries finish, then stop every worker, all within a known time.
+//! The end of the pool: accepted queries finish, then every worker is stopped, all within a known time.
 
 use std::{
     sync::atomic::Ordering::Relaxed,
@@ -8,129 +8,115 @@ use std::{
 use tokio::time::{Instant, Interval, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-use crate::{model::DeathCause, state::PoolLifecycle, worker::StopMode};
+use crate::{model::DeathCause, worker::StopMode};
 
 use super::{
-    Inner, Supervisor,
-    events::{PoolChange, PoolEventBody},
-    supervisor::{Event, StopSignals},
+    Supervisor,
+    supervisor::{StopSignals, SupervisorEvent},
 };
 
-/// What is kept of a stop's time for what follows the last SIGKILL, but never more than a quarter of it. A second signal leaves
+/// Time kept for what follows the last SIGKILL, but never more than a quarter of the whole stop. A second signal leaves
 /// this much.
-const RESERVE: Duration = Duration::from_secs(1);
+const KILL_RESERVE: Duration = Duration::from_secs(1);
 
-/// What reaping and writing certificates may take after SIGKILL, last words included. A process that the kernel does not
-/// give up by then is left behind.
-const REAP: Duration = Duration::from_millis(600);
+/// Time for reaping and for writing certificates after SIGKILL. A process that the kernel has not given up by then is
+/// left behind.
+const REAP_TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Queries are taken for this long after clients were told to send their calls elsewhere: a call that was on its way must not
-/// fail. It ends early when no connection is left, and counts against the drain's own time.
-const LATE_CALLS: Duration = Duration::from_millis(500);
+/// Queries are taken for this long after clients were told to go elsewhere, so that calls on their way do not fail. It
+/// ends early when no connection is left, and counts against the drain's own time.
+const LATE_CALL_WINDOW: Duration = Duration::from_millis(500);
 
-/// When a stop comes to what.
+/// Deadlines of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Schedule {
+struct StopSchedule {
     /// Queries that still run are stopped, and all workers with them.
     stop: Instant,
-    /// What is left of the workers is killed.
+    /// Workers that are left are killed.
     kill: Instant,
     end: Instant,
 }
 
-impl Schedule {
-    /// All is over when queries have had `limit` and the slowest worker `ladder`. What is kept for what follows SIGKILL is taken
-    /// from the ladder, and from the queries if it would leave the workers less than half of that.
+impl StopSchedule {
+    /// The stop ends when queries have had `limit` and the slowest worker `ladder`. The reserve for what follows SIGKILL
+    /// is taken from the ladder; from the queries only as far as it would leave workers less than half of their ladder.
     fn new(begun: Instant, limit: Duration, ladder: Duration) -> Self {
         let whole = limit + ladder;
-        let before_kill = whole.saturating_sub(RESERVE.min(whole / 4));
+        let before_kill = whole.saturating_sub(KILL_RESERVE.min(whole / 4));
         let before_stop = limit.min(before_kill.saturating_sub(ladder / 2));
         Self { stop: begun + before_stop, kill: begun + before_kill, end: begun + whole }
     }
 }
 
-/// What the stop cost, and when it is to be over.
+/// The outcome of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
-    /// Nothing is waited for any longer than this.
+pub struct DrainReport {
+    /// Deadline for what else the server has to stop.
     pub end: Instant,
-    /// Queries that waited and were rejected.
+    /// Waiting queries that were rejected.
     pub rejected: usize,
-    /// Queries that ran and were cut short.
+    /// Running queries that were cut short.
     pub cut_short: usize,
 }
 
-impl Drained {
+impl DrainReport {
     #[must_use]
-    pub fn nothing_was_lost(self) -> bool {
+    pub fn is_lossless(self) -> bool {
         self.rejected == 0 && self.cut_short == 0
     }
 }
 
 impl Supervisor {
-    pub(super) async fn drain(mut self, stop: StopSignals, mut tick: Interval) -> Drained {
-        self.leave(&stop, &mut tick).await;
-        let limit = self.inner.config().pool.drain_timeout;
+    pub(super) async fn drain(mut self, stop: StopSignals, mut tick: Interval) -> DrainReport {
+        self.announce_stop(&stop, &mut tick).await;
+        let limit = self.context.config().pool.drain_timeout;
         let begun = Instant::now();
-        let Schedule { stop: until, kill, end } = Schedule::new(begun, limit, self.inner.longest_ladder());
-        self.admit_late_calls(&stop, &mut tick, until.min(begun + LATE_CALLS)).await;
-        let _ = self.inner.lifecycle.advance_to(PoolLifecycle::Draining, StdInstant::now(), "stop requested");
-        let running = self.inner.data.busy_count();
-        self.inner.events.emit(None, || PoolEventBody::Pool {
-            change: PoolChange::Draining,
-            reason: format!("{running} queries running"),
-        });
+        let StopSchedule { stop: until, kill, end } = StopSchedule::new(begun, limit, self.longest_stop());
+        self.admit_late_calls(&stop, &mut tick, until.min(begun + LATE_CALL_WINDOW)).await;
+        let running = self.context.registry.busy_count();
+        self.admission.mark_draining(running);
         info!(running, timeout = ?until - begun, "draining");
-        // A worker's conclusion announces nothing here, so idleness is found on the next tick at the latest.
-        while self.inner.has_work() && self.go_on(&stop, &mut tick, sleep_until(until)).await {}
-        let rejected = self.inner.broker.close().await;
+        // The end of the last query wakes nobody, so it is noticed at the next tick at the latest.
+        while self.context.broker.unfinished_count() > 0 && self.handle_next(&stop, &mut tick, sleep_until(until)).await
+        {
+        }
+        let rejected = self.context.broker.close().await;
         let killed = self.stop_workers(&stop, &mut tick, kill).await;
         let hurried = killed.or_else(|| stop.now.is_cancelled().then(Instant::now));
-        let end = hurried.map_or(end, |at| end.min(at + RESERVE));
-        let _ = self.inner.lifecycle.advance_to(PoolLifecycle::ShutDown, StdInstant::now(), "all workers stopped");
-        self.inner.events.emit(None, || PoolEventBody::Pool {
-            change: PoolChange::ShutDown,
-            reason: "all workers stopped".to_owned(),
-        });
-        let drained = Drained { end, rejected, cut_short: self.inner.cut_short.load(Relaxed) };
-        if drained.nothing_was_lost() {
+        let end = hurried.map_or(end, |at| end.min(at + KILL_RESERVE));
+        self.admission.mark_shut_down();
+        let report = DrainReport { end, rejected, cut_short: self.dispatcher.cut_short.load(Relaxed) };
+        if report.is_lossless() {
             info!("stopped; nothing was lost");
         } else {
-            warn!(rejected, cut_short = drained.cut_short, "stopped before all queries had ended");
+            warn!(rejected, cut_short = report.cut_short, "stopped before all queries had ended");
         }
-        self.clear_up(end).await;
-        drained
-    }
-
-    /// Removes the directory with what workers have left in it. What takes longer is left to the next server.
-    async fn clear_up(self, end: Instant) {
+        // Dropping the supervisor removes the socket directory. If that takes too long, the next server does it.
         let removal = tokio::task::spawn_blocking(move || drop(self));
         let _ = timeout_at(end, removal).await;
+        report
     }
 
-    /// Says that queries should go elsewhere, and serves on until those who send them have had time to hear of it.
-    async fn leave(&mut self, stop: &StopSignals, tick: &mut Interval) {
-        let pause = self.inner.config().pool.drain_pause;
-        self.inner.leaving.store(true, Relaxed);
+    /// Reports the pool as out of service, and serves on for `drain_pause` so that load balancers notice it.
+    async fn announce_stop(&mut self, stop: &StopSignals, tick: &mut Interval) {
+        let pause = self.context.config().pool.drain_pause;
+        self.admission.mark_leaving();
         if pause.is_zero() {
             return;
         }
-        info!(?pause, "not serving any more; queries are still taken until load balancers have heard of it");
+        info!(?pause, "out of service; queries are still taken until load balancers have noticed");
         let over = Instant::now() + pause;
-        while self.go_on(stop, tick, sleep_until(over)).await {}
+        while self.handle_next(stop, tick, sleep_until(over)).await {}
     }
 
-    /// Sends clients away, and still takes the calls that they sent before they heard of it.
+    /// Sends clients away, and still takes the calls that were on their way.
     async fn admit_late_calls(&mut self, stop: &StopSignals, tick: &mut Interval, until: Instant) {
         stop.go_away.cancel();
-        let all_gone = async || {
-            let _ = timeout_at(until, stop.disconnected.cancelled()).await;
-        };
-        while self.go_on(stop, tick, all_gone()).await {}
+        while self.handle_next(stop, tick, deadline_or(until, stop.disconnected.cancelled())).await {}
     }
 
     /// Handles the next event. False when `over` resolves, or the pool is to stop at once.
-    async fn go_on(&mut self, stop: &StopSignals, tick: &mut Interval, over: impl Future<Output = ()>) -> bool {
+    async fn handle_next(&mut self, stop: &StopSignals, tick: &mut Interval, over: impl Future<Output = ()>) -> bool {
         let event = tokio::select! {
             biased;
             () = stop.now.cancelled() => return false,
@@ -141,62 +127,57 @@ impl Supervisor {
         true
     }
 
-    /// Stops them all by the ladder. What is left at `kill`, or at a second signal, is killed; gives the time of that.
+    /// Stops all workers. Those left at `kill`, or at a second signal, are killed; returns the time of that.
     async fn stop_workers(&mut self, stop: &StopSignals, tick: &mut Interval, kill: Instant) -> Option<Instant> {
-        self.inner.request_stop_of_all(StopMode::Now);
+        self.request_stop_of_all(StopMode::Now);
         let mut killed = None;
         while !self.drivers.is_empty() {
             let ended = tokio::select! {
-                () = in_haste(stop, kill), if killed.is_none() => {
+                () = deadline_or(kill, stop.now.cancelled()), if killed.is_none() => {
                     killed = Some(Instant::now());
-                    self.inner.request_stop_of_all(StopMode::Kill);
+                    self.request_stop_of_all(StopMode::Kill);
                     continue;
                 }
                 _ = tick.tick() => {
-                    self.inner.watchdog.passed(StdInstant::now());
+                    self.watchdog.record_pass(StdInstant::now());
                     continue;
                 }
-                ended = timeout_at(killed.unwrap_or(kill) + REAP, self.drivers.join_next_with_id()) => ended,
+                ended = timeout_at(killed.unwrap_or(kill) + REAP_TIMEOUT, self.drivers.join_next_with_id()) => ended,
             };
             match ended {
-                Ok(Some(ended)) => self.handle(Event::Ended(ended)).await,
+                Ok(Some(ended)) => self.handle(SupervisorEvent::WorkerEnded(ended)).await,
                 Ok(None) => break,
-                Err(_) => {
-                    // Their processes are killed when the tasks are dropped.
-                    let busy = self.inner.data.busy_count();
-                    self.inner.cut_short.fetch_add(busy, Relaxed);
-                    warn!(workers = self.drivers.len(), busy, "workers did not end in time and were abandoned");
-                    self.drivers.shutdown().await;
-                }
+                Err(_) => self.abandon_workers().await,
             }
         }
         killed
     }
-}
 
-/// Resolves when there is no more time for politeness.
-async fn in_haste(stop: &StopSignals, kill: Instant) {
-    let _ = timeout_at(kill, stop.now.cancelled()).await;
-}
+    /// Drops the tasks of workers that did not end in time, which kills their processes.
+    async fn abandon_workers(&mut self) {
+        let busy = self.context.registry.busy_count();
+        self.dispatcher.cut_short.fetch_add(busy, Relaxed);
+        warn!(workers = self.drivers.len(), busy, "workers did not end in time and were abandoned");
+        self.drivers.shutdown().await;
+    }
 
-impl Inner {
-    /// The most that any worker may take from the first word to SIGKILL, one that has the settings of before a reload included.
-    fn longest_ladder(&self) -> Duration {
-        let workers = self.data.snapshot().into_iter().map(|worker| worker.kind.clone());
-        let kinds = self.kinds.configured().into_iter().map(|kind| kind.config());
+    /// Longest time from the first stop request to SIGKILL, over all kinds and workers with older settings.
+    fn longest_stop(&self) -> Duration {
+        let workers = self.context.registry.snapshot().into_iter().map(|worker| worker.kind.clone());
+        let kinds = self.context.kinds.configured().into_iter().map(|kind| kind.config());
         workers.chain(kinds).map(|kind| kind.cancel_grace + kind.term_grace).max().unwrap_or_default()
     }
 
-    /// Whether an accepted query has not ended yet.
-    fn has_work(&self) -> bool {
-        self.broker.unfinished_count() > 0
-    }
-
     fn request_stop_of_all(&self, mode: StopMode) {
-        for worker in self.data.snapshot() {
+        for worker in self.context.registry.snapshot() {
             worker.request_stop(DeathCause::Shutdown, mode);
         }
     }
+}
+
+/// Waits for `event`, but not past `deadline`.
+async fn deadline_or(deadline: Instant, event: impl Future<Output = ()>) {
+    let _ = timeout_at(deadline, event).await;
 }
 
 #[cfg(test)]
@@ -217,7 +198,7 @@ mod tests {
             (0, 0, 0, 0),
         ] {
             let [limit, ladder] = [limit, ladder].map(Duration::from_millis);
-            let schedule = Schedule::new(begun, limit, ladder);
+            let schedule = StopSchedule::new(begun, limit, ladder);
             assert_eq!((after(schedule.stop), after(schedule.kill)), (stop, kill), "{limit:?} and {ladder:?}");
             assert_eq!(schedule.end, begun + limit + ladder);
         }

@@ -1,121 +1,102 @@
-//! The kinds of a pool: the table of them, and everything that belongs to one.
+//! The kinds of a pool: the table of them, and the state of each.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed},
-    time::{Duration, Instant},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::{
-    config::{Affinity, KindConfig},
-    metrics::KindMetrics,
-    model::QuerySpec,
+use crate::{config::KindConfig, metrics::KindMetrics};
+
+use super::{
+    affinity::{self, AffinityCache},
+    circuit::StartFailures,
+    events::EventBus,
+    kind_scaling::KindScaling,
+    ready_workers::ReadyWorkers,
 };
 
-use super::{affinity::Whereabouts, circuit::Trouble, events::EventBus};
-
-/// All kinds there are or were. A kind keeps its place for as long as the server runs, so that a place once known stays
-/// good; one that is no longer configured is marked as such, and may come back.
+/// All kinds that are or were configured. A kind keeps its slot while the server runs, so that a slot once known stays
+/// valid; a kind that is no longer configured is marked as removed, and may come back.
 #[derive(Debug, Default)]
-pub(super) struct Kinds(RwLock<Vec<Arc<Kind>>>);
+pub(super) struct KindTable(RwLock<Vec<Arc<PoolKind>>>);
 
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct PoolKind {
     pub slot: usize,
     pub name: Arc<str>,
-    settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<KindSettings>>,
     pub metrics: Arc<KindMetrics>,
     pub events: Arc<EventBus>,
-    pub trouble: Mutex<Trouble>,
-    pub scaling: Mutex<Scaling>,
-    /// Which worker served which key or session.
-    pub whereabouts: Whereabouts,
-    /// What every worker of the kind can do beside what the configuration says, as far as they told.
-    learned: RwLock<Vec<String>>,
+    pub start_failures: Mutex<StartFailures>,
+    pub scaling: Mutex<KindScaling>,
+    pub affinity: AffinityCache,
+    pub ready: Arc<ReadyWorkers>,
+    /// Capabilities that every worker of the kind has reported.
+    reported_capabilities: RwLock<Vec<String>>,
     removed: AtomicBool,
-    /// The next worker that is done with its query makes room for a key that has waited long.
-    give_way: Mutex<Option<String>>,
+    /// Reason why the next worker that ends a query is to make room for another one.
+    yield_request: Mutex<Option<String>>,
 }
 
-/// What a kind's next worker is started with.
+/// Settings that the kind's next worker is started with.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct KindSettings {
     pub config: Arc<KindConfig>,
-    /// What it inherits of the server's environment, and what its kind adds.
+    /// Variables passed on from the server's environment, and those that the kind adds.
     pub environment: Arc<[(String, String)]>,
 }
 
-/// What the autoscaler remembers of a kind.
-#[derive(Debug, Default)]
-pub(super) struct Scaling {
-    /// Someone asked for at least this many.
-    pub floor: Option<usize>,
-    /// Someone asked for no more than this many, and there are still more.
-    pub shrink_to: Option<usize>,
-    last_growth: Option<Instant>,
-    quiet_since: Option<Instant>,
-    peak_busy: usize,
-    /// Since when there are fewer workers than the kind is to keep.
-    short_since: Option<Instant>,
-    /// Workers that ended in failure and in whose place none was started yet.
-    lost: usize,
-}
-
-/// A kind is quiet while fewer workers than this are busy.
-const BUSY: usize = 5;
-
-impl Kinds {
-    pub(super) fn get(&self, slot: usize) -> Arc<Kind> {
+impl KindTable {
+    pub(super) fn get(&self, slot: usize) -> Arc<PoolKind> {
         self.0.read()[slot].clone()
     }
 
-    /// Those that are configured, and those that still have something to finish.
-    pub(super) fn all(&self) -> Vec<Arc<Kind>> {
+    /// The configured kinds, and removed ones that may have queries to finish.
+    pub(super) fn all(&self) -> Vec<Arc<PoolKind>> {
         self.0.read().clone()
     }
 
-    pub(super) fn configured(&self) -> Vec<Arc<Kind>> {
+    pub(super) fn configured(&self) -> Vec<Arc<PoolKind>> {
         self.0.read().iter().filter(|kind| !kind.is_removed()).cloned().collect()
     }
 
-    /// The only configured kind, or the one of this name.
-    pub(super) fn only(&self, name: Option<&str>) -> Option<Arc<Kind>> {
+    /// The configured kind of this name, or, without a name, the only configured one.
+    pub(super) fn single(&self, name: Option<&str>) -> Option<Arc<PoolKind>> {
         let kinds = self.0.read();
-        let mut fitting = kinds.iter().filter(|kind| !kind.is_removed() && name.is_none_or(|name| *kind.name == *name));
-        fitting.next().filter(|_| fitting.next().is_none()).cloned()
+        let mut matching =
+            kinds.iter().filter(|kind| !kind.is_removed() && name.is_none_or(|name| *kind.name == *name));
+        matching.next().filter(|_| matching.next().is_none()).cloned()
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<Arc<Kind>> {
+    /// The kind of this name, even if it was removed.
+    pub(super) fn find(&self, name: &str) -> Option<Arc<PoolKind>> {
         self.0.read().iter().find(|kind| *kind.name == *name).cloned()
     }
 
-    pub(super) fn add(&self, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<EventBus>) -> Arc<Kind> {
+    pub(super) fn add(&self, settings: KindSettings, metrics: Arc<KindMetrics>, events: Arc<EventBus>) {
         let mut kinds = self.0.write();
-        let kind = Arc::new(Kind::new(kinds.len(), settings, metrics, events));
-        kinds.push(kind.clone());
-        kind
-    }
-}
-
-impl Kind {
-    fn new(slot: usize, settings: Settings, metrics: Arc<KindMetrics>, events: Arc<EventBus>) -> Self {
-        Self {
+        let slot = kinds.len();
+        kinds.push(Arc::new(PoolKind {
             slot,
             name: settings.config.name.clone(),
             settings: RwLock::new(Arc::new(settings)),
             metrics,
             events,
-            trouble: Mutex::default(),
+            start_failures: Mutex::default(),
             scaling: Mutex::default(),
-            whereabouts: Whereabouts::default(),
-            learned: RwLock::default(),
+            affinity: AffinityCache::default(),
+            ready: Arc::default(),
+            reported_capabilities: RwLock::default(),
             removed: AtomicBool::new(false),
-            give_way: Mutex::default(),
-        }
+            yield_request: Mutex::default(),
+        }));
     }
+}
 
-    pub(super) fn settings(&self) -> Arc<Settings> {
+impl PoolKind {
+    pub(super) fn settings(&self) -> Arc<KindSettings> {
         self.settings.read().clone()
     }
 
@@ -124,19 +105,19 @@ impl Kind {
     }
 
     /// Puts a changed configuration in force.
-    pub(super) fn reconfigure(&self, settings: Settings) {
-        self.forget_trouble();
-        // Whoever holds this lock sees both, or neither.
+    pub(super) fn reconfigure(&self, settings: KindSettings) {
+        self.reset_start_failures();
+        // Held over both changes: the sizing sees the new limits together with the new settings, or neither.
         let mut scaling = self.scaling.lock();
-        scaling.limit(settings.config.min, settings.config.max.get());
+        scaling.apply_limits(settings.config.min, settings.config.max.get());
         *self.settings.write() = Arc::new(settings);
         drop(scaling);
         self.removed.store(false, Relaxed);
     }
 
-    /// It is no longer configured: nothing new comes, what was accepted is finished.
+    /// Marks the kind as no longer configured: it takes no new queries, and finishes those it has accepted.
     pub(super) fn remove(&self) {
-        *self.scaling.lock() = Scaling::default();
+        *self.scaling.lock() = KindScaling::default();
         self.removed.store(true, Relaxed);
     }
 
@@ -144,147 +125,41 @@ impl Kind {
         self.removed.load(Relaxed)
     }
 
-    /// Takes note of what all of the kind's workers say they can do: only what each of them can counts. They are asked
-    /// under the lock, so that whoever asks last is also the last to write.
-    pub(super) fn learn(&self, ask: impl FnOnce() -> Vec<Vec<String>>) {
-        let mut learned = self.learned.write();
-        let told = ask();
-        let Some((first, others)) = told.split_first() else { return };
-        let common = first.iter().filter(|able| others.iter().all(|other| other.contains(able)));
-        *learned = common.cloned().collect();
+    /// Keeps the capabilities that all workers have in common. `reported` is called under the lock, so that the last
+    /// caller also writes last.
+    pub(super) fn update_capabilities(&self, reported: impl FnOnce() -> Vec<Vec<String>>) {
+        let mut capabilities = self.reported_capabilities.write();
+        let reported = reported();
+        let Some((first, others)) = reported.split_first() else { return };
+        let common = first.iter().filter(|capability| others.iter().all(|other| other.contains(capability)));
+        *capabilities = common.cloned().collect();
     }
 
-    /// Whether its workers can do all of this.
     pub(super) fn is_capable_of(&self, wanted: &[Box<str>]) -> bool {
-        let config = self.config();
-        let learned = self.learned.read();
-        let has = |able: &str| config.capabilities.iter().chain(learned.iter()).any(|known| known == able);
-        wanted.iter().all(|able| has(able))
+        let (config, reported) = (self.config(), self.reported_capabilities.read());
+        let has = |wanted: &str| config.capabilities.iter().chain(reported.iter()).any(|known| known == wanted);
+        wanted.iter().all(|capability| has(capability))
     }
 
+    /// Capabilities that are configured, and those that all workers have reported; sorted.
     pub(super) fn capabilities(&self) -> Vec<String> {
         let mut all = self.config().capabilities.clone();
-        all.extend(self.learned.read().iter().cloned());
+        all.extend(self.reported_capabilities.read().iter().cloned());
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    /// Whether queries of one lane must reach the same worker, and not just should.
     pub(super) fn is_strict(&self) -> bool {
-        is_strict(&self.config())
+        affinity::is_strict(&self.config())
     }
 
-    pub(super) fn ask_to_give_way(&self, reason: String) {
-        *self.give_way.lock() = Some(reason);
+    /// Asks the next worker that ends a query to make room, though more queries may wait for it.
+    pub(super) fn request_yield(&self, reason: String) {
+        *self.yield_request.lock() = Some(reason);
     }
 
-    pub(super) fn asked_to_give_way(&self) -> Option<String> {
-        self.give_way.lock().take()
-    }
-}
-
-/// Whether queries of one lane must reach the same worker.
-pub(super) fn is_strict(config: &KindConfig) -> bool {
-    config.keyed || config.affinity == Affinity::Strict
-}
-
-/// Whether queries of one lane must, or should, reach the same worker.
-pub(super) fn has_affinity(config: &KindConfig) -> bool {
-    config.keyed || config.affinity != Affinity::Off
-}
-
-const KEY: &str = "key ";
-const SESSION: &str = "session ";
-
-/// What a query has in common with others that its kind may want to reach the same worker. What the kind makes of it does
-/// not matter here: that may change while the query waits.
-pub(super) fn lane(spec: &QuerySpec) -> Option<Arc<str>> {
-    let by_key = spec.key.as_deref().map(key_lane);
-    by_key.or_else(|| spec.session_id().map(session_lane))
-}
-
-pub(super) fn key_lane(key: &str) -> Arc<str> {
-    format!("{KEY}{key}").into()
-}
-
-/// The lane of a session where it has no key.
-pub(super) fn session_lane(session_id: &str) -> Arc<str> {
-    format!("{SESSION}{session_id}").into()
-}
-
-/// The key that a lane is of, unless it is a session's.
-pub(super) fn key_of(lane: &str) -> Option<&str> {
-    lane.strip_prefix(KEY)
-}
-
-impl Scaling {
-    /// How many workers the kind keeps, whatever the load.
-    pub(super) fn floor(&self, min: usize) -> usize {
-        self.floor.unwrap_or(0).max(min)
-    }
-
-    /// How many workers the kind is to have, as far as anyone said, if so many live now.
-    pub(super) fn wanted(&self, live: usize, min: usize) -> usize {
-        self.shrink_to.unwrap_or(live).max(self.floor(min))
-    }
-
-    /// A changed configuration: a size that was asked for holds within the new limits, which hold at once.
-    fn limit(&mut self, min: usize, max: usize) {
-        let floor = self.floor.map(|floor| floor.clamp(min, max));
-        let shrink_to = Some(self.shrink_to.map_or(max, |target| target.min(max)));
-        *self = Self { floor, shrink_to, ..Self::default() };
-    }
-
-    /// Takes note of how things stand.
-    pub(super) fn observe(&mut self, waiting: usize, busy: usize, now: Instant) {
-        if waiting > 0 || busy >= BUSY {
-            self.quiet_since = None;
-            self.peak_busy = 0;
-        } else {
-            self.quiet_since.get_or_insert(now);
-            self.peak_busy = self.peak_busy.max(busy);
-        }
-    }
-
-    /// Takes note of whether there are fewer workers than are to be kept, and says for how long.
-    pub(super) fn short_for(&mut self, is_short: bool, now: Instant) -> Duration {
-        if !is_short {
-            self.short_since = None;
-            return Duration::ZERO;
-        }
-        now.saturating_duration_since(*self.short_since.get_or_insert(now))
-    }
-
-    pub(super) fn lost_one(&mut self) {
-        self.lost += 1;
-    }
-
-    /// Workers were started. Says how many of them take the place of one that failed.
-    pub(super) fn grew(&mut self, started: usize, now: Instant) -> usize {
-        self.last_growth = Some(now);
-        self.quiet_since = None;
-        let replaced = self.lost.min(started);
-        self.lost -= replaced;
-        replaced
-    }
-
-    /// The next step down is not taken before it has been quiet as long again.
-    pub(super) fn shrank(&mut self, now: Instant) {
-        self.quiet_since = Some(now);
-        self.peak_busy = 0;
-        self.lost = 0;
-    }
-
-    pub(super) fn since_growth(&self, now: Instant) -> Option<Duration> {
-        self.last_growth.map(|at| now.saturating_duration_since(at))
-    }
-
-    pub(super) fn quiet_for(&self, now: Instant) -> Option<Duration> {
-        self.quiet_since.map(|at| now.saturating_duration_since(at))
-    }
-
-    pub(super) fn peak_busy(&self) -> usize {
-        self.peak_busy
+    pub(super) fn take_yield_request(&self) -> Option<String> {
+        self.yield_request.lock().take()
     }
 }

@@ -1,4 +1,4 @@
-//! The memory budget: what is set aside for workers before they start, and given back when they are gone.
+//! The memory budget: memory is reserved for a worker before it starts, and released when it is gone.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ pub(super) struct MemoryBudget {
     reserved: Mutex<u64>,
 }
 
-/// Memory set aside for one worker. Given back when it is dropped, and so exactly once, whatever becomes of the worker.
+/// Memory reserved for one worker, released when dropped: exactly once, however the worker ends.
 #[derive(Debug)]
 pub(super) struct MemoryReservation {
     budget: Arc<MemoryBudget>,
@@ -17,7 +17,7 @@ pub(super) struct MemoryReservation {
 }
 
 impl MemoryBudget {
-    /// Sets memory aside, unless that would exceed the limit.
+    /// Reserves memory, unless that would exceed the limit.
     pub(super) fn reserve(self: &Arc<Self>, bytes: u64, limit: Option<u64>) -> Option<MemoryReservation> {
         let mut reserved = self.reserved.lock();
         let after = reserved.checked_add(bytes)?;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reserved_comes_back_once_and_never_exceeds_the_limit() {
+    fn reserved_memory_is_released_once_and_never_exceeds_the_limit() {
         let budget = Arc::new(MemoryBudget::default());
         let first = budget.reserve(60, Some(100)).unwrap();
         assert!(budget.reserve(60, Some(100)).is_none());

@@ -9,14 +9,17 @@ use std::{
 
 use shuttle::{future::block_on, thread};
 
-use super::{worker_data::Reservation, *};
+use super::{
+    ready_workers::{ReadyWorkers, Reservation},
+    *,
+};
 use crate::{
     broker::next_events,
     config::Balance,
     model::{DeathCause, EventBody, FailureReason, Outcome, QueryId},
-    state::QueryState,
+    state::{QueryState, WorkerState},
     worker::{
-        StopMode,
+        PoolWorker, StopMode,
         model_check::{Life, Stage, assert_legal_history, query},
     },
 };
@@ -34,13 +37,13 @@ impl Seen {
     }
 
     /// Reserves the next worker and gives it back. Says whether there was one.
-    fn reserve(&self, data: &Arc<WorkerData>) -> bool {
-        self.hold_briefly(|| data.reserve_ready_worker(0, Balance::RoundRobin))
+    fn reserve(&self, ready: &Arc<ReadyWorkers>) -> bool {
+        self.hold_briefly(|| ready.reserve_next(Balance::RoundRobin))
     }
 
     /// Reserves just this worker and gives it back. Says whether it was free.
-    fn reserve_by_name(&self, data: &Arc<WorkerData>, worker: &Arc<PoolWorker>) -> bool {
-        self.hold_briefly(|| data.reserve_worker(worker, Balance::RoundRobin))
+    fn reserve_by_name(&self, ready: &Arc<ReadyWorkers>, worker: &Arc<PoolWorker>) -> bool {
+        self.hold_briefly(|| ready.reserve(worker, Balance::RoundRobin))
     }
 
     fn hold_briefly(&self, reserve: impl FnOnce() -> Option<Reservation>) -> bool {
@@ -74,18 +77,16 @@ impl Seen {
 #[test]
 fn reservations_that_come_to_nothing_against_stop() {
     Stage::sample(|stage| {
-        let data = Arc::new(WorkerData::default());
-        data.add_kind();
+        let ready = Arc::<ReadyWorkers>::default();
         let workers = [stage.worker(1), stage.worker(2)];
         for worker in &workers {
-            data.add(worker.clone());
-            data.enqueue_ready(worker, Balance::RoundRobin);
+            ready.enqueue(worker, Balance::RoundRobin);
         }
         let seen = Arc::new(Seen::default());
         let reserving: Vec<_> = (0..3)
             .map(|_| {
-                let (seen, data) = (seen.clone(), data.clone());
-                thread::spawn(move || seen.reserve(&data))
+                let (seen, ready) = (seen.clone(), ready.clone());
+                thread::spawn(move || seen.reserve(&ready))
             })
             .collect();
         let idling = {
@@ -99,10 +100,9 @@ fn reservations_that_come_to_nothing_against_stop() {
         idling.join().unwrap();
 
         // The one that was not stopped is in the rotation, once; the other falls out.
-        let reservation =
-            data.reserve_ready_worker(0, Balance::RoundRobin).expect("a ready worker was lost from the rotation");
+        let reservation = ready.reserve_next(Balance::RoundRobin).expect("a ready worker was lost from the rotation");
         assert_eq!(reservation.worker.id, workers[1].id);
-        assert!(data.reserve_ready_worker(0, Balance::RoundRobin).is_none(), "a worker was handed out twice");
+        assert!(ready.reserve_next(Balance::RoundRobin).is_none(), "a worker was handed out twice");
         assert_eq!(workers[0].state(), WorkerState::Evicting);
         for worker in &workers {
             assert_legal_history(worker);
@@ -113,23 +113,21 @@ fn reservations_that_come_to_nothing_against_stop() {
 #[test]
 fn reservations_by_turn_and_by_name_against_eviction() {
     Stage::sample(|stage| {
-        let data = Arc::new(WorkerData::default());
-        data.add_kind();
+        let ready = Arc::<ReadyWorkers>::default();
         let workers = [stage.worker(1), stage.worker(2)];
         for worker in &workers {
-            data.add(worker.clone());
-            data.enqueue_ready(worker, Balance::RoundRobin);
+            ready.enqueue(worker, Balance::RoundRobin);
         }
         let seen = Arc::new(Seen::default());
         let mut reserving: Vec<_> = (0..2)
             .map(|_| {
-                let (seen, data) = (seen.clone(), data.clone());
-                thread::spawn(move || seen.reserve(&data))
+                let (seen, ready) = (seen.clone(), ready.clone());
+                thread::spawn(move || seen.reserve(&ready))
             })
             .collect();
         reserving.push({
-            let (seen, data, worker) = (seen.clone(), data.clone(), workers[1].clone());
-            thread::spawn(move || seen.reserve_by_name(&data, &worker))
+            let (seen, ready, worker) = (seen.clone(), ready.clone(), workers[1].clone());
+            thread::spawn(move || seen.reserve_by_name(&ready, &worker))
         });
         let evicted = seen.evict(&workers[0]);
         for reserving in reserving {
@@ -137,7 +135,7 @@ fn reservations_by_turn_and_by_name_against_eviction() {
         }
 
         // Whoever was not evicted is in the rotation, once, however it was reserved.
-        let left: Vec<_> = std::iter::from_fn(|| data.reserve_ready_worker(0, Balance::RoundRobin)).collect();
+        let left: Vec<_> = std::iter::from_fn(|| ready.reserve_next(Balance::RoundRobin)).collect();
         let mut left: Vec<_> = left.iter().map(|reservation| reservation.worker.id).collect();
         left.sort_unstable();
         let expected = workers.iter().map(|worker| worker.id).skip(usize::from(evicted));
@@ -151,7 +149,7 @@ fn reservations_by_turn_and_by_name_against_eviction() {
 /// A pool of two workers without processes, its supervisor played by the model.
 #[derive(Clone)]
 struct Play {
-    inner: Arc<Inner>,
+    parts: Arc<PoolParts>,
     workers: [Arc<PoolWorker>; 2],
 }
 
@@ -159,7 +157,7 @@ const QUERIES: [&str; 2] = ["q1", "q2"];
 
 impl Play {
     fn new(stage: &Stage, workers: [Arc<PoolWorker>; 2]) -> Self {
-        let inner = Arc::new(Inner::new(Parts {
+        let parts = Arc::new(PoolParts::new(PoolParams {
             config: stage.config.clone(),
             broker: stage.broker(),
             metrics: stage.metrics.clone(),
@@ -167,49 +165,49 @@ impl Play {
             environment: |_| Vec::new(),
             reloader: None,
         }));
-        inner.lifecycle.advance(PoolLifecycle::Initializing, PoolLifecycle::Ready, Instant::now(), "model").unwrap();
+        parts.admission.mark_ready(2);
         for worker in &workers {
-            inner.data.add(worker.clone());
-            inner.data.enqueue_ready(worker, Balance::RoundRobin);
+            parts.context.registry.add(worker.clone());
+            parts.context.kinds.get(0).ready.enqueue(worker, Balance::RoundRobin);
         }
-        Self { inner, workers }
+        Self { parts, workers }
     }
 
     fn lives(&self, stage: &Stage) -> [Life; 2] {
-        [0, 1].map(|at| stage.life(&self.workers[at], self.inner.clone()))
+        [0, 1].map(|at| stage.life(&self.workers[at], self.parts.dispatcher.clone()))
     }
 
     fn submit(&self) -> Vec<thread::JoinHandle<()>> {
         let submit = |id| {
-            let inner = self.inner.clone();
+            let parts = self.parts.clone();
             thread::spawn(move || {
-                block_on(inner.broker.submit(query(id))).unwrap();
-                block_on(inner.dispatch(&inner.kinds.get(0)));
+                block_on(parts.context.broker.submit(query(id))).unwrap();
+                block_on(parts.dispatcher.dispatch(&parts.context.kinds.get(0)));
             })
         };
         QUERIES.into_iter().map(submit).collect()
     }
 
     /// Whether something asks for the supervisor's attention.
-    fn nudged(&self) -> bool {
+    fn is_woken(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        let nudge = pin!(self.inner.nudge.notified()).poll(&mut context);
-        let arrival = pin!(self.inner.broker.wait_for_arrival()).poll(&mut context);
-        nudge.is_ready() || arrival != Poll::Pending
+        let wake = pin!(self.parts.context.supervisor_wake.notified()).poll(&mut context);
+        let arrival = pin!(self.parts.context.broker.wait_for_arrival()).poll(&mut context);
+        wake.is_ready() || arrival != Poll::Pending
     }
 
     /// What the supervisor does when it is woken.
     fn supervise(&self) {
-        block_on(self.inner.dispatch_all());
+        block_on(self.parts.dispatcher.dispatch_all());
     }
 
-    /// A supervisor that looks for nudges while others race, and so may be woken too early.
+    /// A supervisor that looks for wake-ups while others race, and so may be woken too early.
     fn supervisor(&self) -> thread::JoinHandle<()> {
         let play = self.clone();
         thread::spawn(move || {
             for _ in 0..2 {
                 thread::yield_now();
-                if play.nudged() {
+                if play.is_woken() {
                     play.supervise();
                 }
             }
@@ -222,7 +220,7 @@ impl Play {
             let over = lives.iter().filter(|life| life.certificate().is_some()).count();
             lives = lives.map(Life::turn);
             let ended = lives.iter().filter(|life| life.certificate().is_some()).count() > over;
-            if self.nudged() || ended {
+            if self.is_woken() || ended {
                 self.supervise();
             }
         }
@@ -233,10 +231,10 @@ impl Play {
     #[track_caller]
     fn end_of(&self, id: &str) -> Outcome {
         let id = QueryId::parse(id).unwrap();
-        let info = block_on(self.inner.broker.get(&id)).unwrap();
+        let info = block_on(self.parts.context.broker.get(&id)).unwrap();
         assert!(info.state.is_terminal(), "query {id} is left {}", info.state);
         assert_eq!(info.attempts, 1);
-        let mut reader = block_on(self.inner.broker.read(&id, 0)).unwrap();
+        let mut reader = block_on(self.parts.context.broker.read(&id, 0)).unwrap();
         let events = block_on(next_events(&mut reader)).unwrap();
         match &events[..] {
             [event] => match &event.body {
@@ -260,7 +258,7 @@ impl Play {
     #[track_caller]
     fn assert_left(&self, lives: &[Life; 2]) {
         let reserved: Vec<_> =
-            std::iter::from_fn(|| self.inner.data.reserve_ready_worker(0, Balance::RoundRobin)).collect();
+            std::iter::from_fn(|| self.parts.context.kinds.get(0).ready.reserve_next(Balance::RoundRobin)).collect();
         let mut rotation: Vec<_> = reserved.iter().map(|reservation| reservation.worker.id).collect();
         rotation.sort_unstable();
         let alive = |at: &usize| lives[*at].certificate().is_none();

@@ -1,7 +1,7 @@
-//! The workers of one kind that can take a query, in the order in which they became able to.
+//! The order in which the ready workers of a kind are given queries.
 //!
-//! One order serves every way to balance: rotation takes the one that has waited longest, `most_recent` the one that has
-//! waited least, and `least_loaded` sorts by what each has done before. Nothing here looks at more than one worker.
+//! One order serves every strategy: `round_robin` takes the first entry, `most_recent` the last, and `least_loaded` orders
+//! by the queries dispatched before the time of arrival. Every operation is logarithmic in the number of workers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,53 +14,48 @@ use crate::{model::WorkerId, worker::PoolWorker};
 
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueue {
-    order: BTreeMap<Place, Arc<PoolWorker>>,
-    places: HashMap<WorkerId, Place, RandomState>,
-    next: u64,
+    order: BTreeMap<ReadyPosition, Arc<PoolWorker>>,
+    positions: HashMap<WorkerId, ReadyPosition, RandomState>,
+    arrivals: u64,
 }
 
-/// Load first, then order of arrival.
+/// Ordered by load, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ReadyPosition {
     load: u64,
     arrival: u64,
 }
 
 impl ReadyQueue {
-    /// At the end of those with the same load.
+    /// Adds a worker behind those with the same load.
     pub(super) fn push(&mut self, worker: Arc<PoolWorker>, load: u64) {
-        self.next += 1;
-        self.put_back(Place { load, arrival: self.next }, worker);
+        self.arrivals += 1;
+        self.put_back(ReadyPosition { load, arrival: self.arrivals }, worker);
     }
 
-    /// A worker stands in it once.
-    pub(super) fn put_back(&mut self, place: Place, worker: Arc<PoolWorker>) {
+    /// Puts a worker at a position; a worker has at most one.
+    pub(super) fn put_back(&mut self, position: ReadyPosition, worker: Arc<PoolWorker>) {
         self.remove(worker.id);
-        self.places.insert(worker.id, place);
-        self.order.insert(place, worker);
+        self.positions.insert(worker.id, position);
+        self.order.insert(position, worker);
     }
 
-    pub(super) fn pop_first(&mut self) -> Option<(Place, Arc<PoolWorker>)> {
-        let popped = self.order.pop_first();
-        self.popped(popped)
+    pub(super) fn pop_first(&mut self) -> Option<(ReadyPosition, Arc<PoolWorker>)> {
+        let (position, worker) = self.order.pop_first()?;
+        self.positions.remove(&worker.id);
+        Some((position, worker))
     }
 
-    pub(super) fn pop_last(&mut self) -> Option<(Place, Arc<PoolWorker>)> {
-        let popped = self.order.pop_last();
-        self.popped(popped)
+    pub(super) fn pop_last(&mut self) -> Option<(ReadyPosition, Arc<PoolWorker>)> {
+        let (position, worker) = self.order.pop_last()?;
+        self.positions.remove(&worker.id);
+        Some((position, worker))
     }
 
-    fn popped(&mut self, popped: Option<(Place, Arc<PoolWorker>)>) -> Option<(Place, Arc<PoolWorker>)> {
-        if let Some((_, worker)) = &popped {
-            self.places.remove(&worker.id);
-        }
-        popped
-    }
-
-    pub(super) fn remove(&mut self, id: WorkerId) -> Option<Place> {
-        let place = self.places.remove(&id)?;
-        self.order.remove(&place);
-        Some(place)
+    pub(super) fn remove(&mut self, id: WorkerId) -> Option<ReadyPosition> {
+        let position = self.positions.remove(&id)?;
+        self.order.remove(&position);
+        Some(position)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What becomes of a query when its attempt ends: a result, an error, a dead letter or another attempt.
+//! Recovery: decides how a query goes on when its attempt ends, with a result, an error, a dead letter or a retry.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,15 +13,15 @@ const CUT_SHORT: &str = "the server stopped before the query ended";
 
 /// The rules that apply to one query.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules<'a> {
+pub(super) struct RecoveryRules<'a> {
     pub recovery: Recovery,
     pub retry: &'a RetryConfig,
-    /// From 0 to 1: keeps queries that failed together from coming back together.
+    /// From 0 to 1; spreads the retries of queries that failed together.
     pub jitter: f64,
 }
 
-/// Decides how an attempt ends by what its worker concluded. `None` if the query is another's to end.
-pub(super) fn decide(conclusion: Conclusion, tries: AttemptCounts, rules: Rules<'_>) -> Option<Ending> {
+/// Decides how an attempt ends from the worker's conclusion. `None` if the lease was lost: another replica ends the query.
+pub(super) fn decide(conclusion: Conclusion, tries: AttemptCounts, rules: RecoveryRules<'_>) -> Option<Ending> {
     Some(match conclusion {
         Conclusion::Complete { result } => Ending::plain(Outcome::Complete { result }),
         Conclusion::Reported(failure) => reported(*failure, tries, rules),
@@ -55,8 +55,8 @@ fn dead(failure: Failure) -> Ending {
     Ending::Over { outcome: Outcome::Error(Box::new(failure)), dead_letter: true }
 }
 
-/// The worker lives and says what went wrong. Only it knows whether trying again may help.
-fn reported(mut failure: Failure, tries: AttemptCounts, rules: Rules<'_>) -> Ending {
+/// The worker reported an error and lives. It says whether a retry may help.
+fn reported(mut failure: Failure, tries: AttemptCounts, rules: RecoveryRules<'_>) -> Ending {
     if !failure.retryable {
         return failed(failure);
     }
@@ -66,12 +66,12 @@ fn reported(mut failure: Failure, tries: AttemptCounts, rules: Rules<'_>) -> End
         failure.message = format!("{}; attempt {} of {max_attempts}", failure.message, tries.reported + 1).into();
         return dead(failure);
     }
-    let delay = backoff(rules.retry, tries.reported).mul_f64(1.0 - JITTER * rules.jitter);
+    let delay = backoff(rules.retry, tries.reported).mul_f64(1.0 - RETRY_JITTER_MAX * rules.jitter);
     Ending::Retry(Retrying { failed_attempt: tries.attempt, max_attempts, delay, failure })
 }
 
-/// How much of a backoff the jitter may take away.
-const JITTER: f64 = 0.25;
+/// Largest part of a backoff that the jitter takes away.
+const RETRY_JITTER_MAX: f64 = 0.25;
 
 /// 1, 2, 4, 8 times the first delay, up to the longest.
 fn backoff(retry: &RetryConfig, failures: u32) -> Duration {
@@ -79,8 +79,8 @@ fn backoff(retry: &RetryConfig, failures: u32) -> Duration {
     retry.backoff.saturating_mul(factor).min(retry.backoff_max)
 }
 
-/// The worker died under the query. Nobody knows how much of it was carried out.
-fn died(certificate: &Arc<DeathCertificate>, tries: AttemptCounts, rules: Rules<'_>) -> Ending {
+/// The worker died while it ran the query. How much of the query was carried out is unknown.
+fn died(certificate: &Arc<DeathCertificate>, tries: AttemptCounts, rules: RecoveryRules<'_>) -> Ending {
     if !certificate.cause.is_failure() {
         let failure = Failure::new(FailureReason::Shutdown, CUT_SHORT).with_certificate(certificate.clone());
         return failed(failure);
@@ -99,7 +99,7 @@ fn died(certificate: &Arc<DeathCertificate>, tries: AttemptCounts, rules: Rules<
     if tries.died >= retries {
         return dead(failure);
     }
-    // At once: the next worker is another one, and has no reason to fail in the same way.
+    // Without a delay: another worker runs it, which has no reason to fail in the same way.
     Ending::Retry(Retrying { failed_attempt: tries.attempt, max_attempts: retries + 1, delay: Duration::ZERO, failure })
 }
 
@@ -116,8 +116,8 @@ mod tests {
     const RETRY: RetryConfig =
         RetryConfig { attempts: 3, backoff: Duration::from_secs(1), backoff_max: Duration::from_secs(6) };
 
-    fn rules(recovery: Recovery) -> Rules<'static> {
-        Rules { recovery, retry: &RETRY, jitter: 0.0 }
+    fn rules(recovery: Recovery) -> RecoveryRules<'static> {
+        RecoveryRules { recovery, retry: &RETRY, jitter: 0.0 }
     }
 
     fn tries(died: u32, reported: u32) -> AttemptCounts {
@@ -146,7 +146,7 @@ mod tests {
         Conclusion::Reported(Box::new(failure))
     }
 
-    /// The error that a query ends with, and whether it becomes a dead letter.
+    /// The error of an ending, and whether the query becomes a dead letter.
     fn error(ending: Option<Ending>) -> (String, bool) {
         match ending {
             Some(Ending::Over { outcome: Outcome::Error(failure), dead_letter }) => {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_is_rejected_by_default_with_all_that_is_known() {
+    fn death_is_rejected_by_default_with_all_that_is_known() {
         let ending = decide(death(DeathCause::OomKernel), tries(0, 0), rules(Recovery::Reject));
         let text = "worker 7 (embed) was killed by SIGKILL after 3.2 s, 412.0 MiB peak; likely the kernel's \
                     out-of-memory killer; attempt 1 of 1; its last words: boom";
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_is_retried_at_once_as_often_as_allowed() {
+    fn death_is_retried_at_once_as_often_as_allowed() {
         let twice = rules(Recovery::Retry { attempts: 2 });
         for died in 0..2 {
             match decide(death(DeathCause::Crash), tries(died, 1), twice) {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intended_end_is_never_retried() {
+    fn intended_end_is_never_retried() {
         let ending = decide(death(DeathCause::Shutdown), tries(0, 0), rules(Recovery::Retry { attempts: 9 }));
         assert_eq!(error(ending), (CUT_SHORT.to_owned(), false));
     }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn jitter_only_shortens_a_delay() {
-        let jittered = Rules { jitter: 1.0, ..rules(Recovery::Reject) };
+        let jittered = RecoveryRules { jitter: 1.0, ..rules(Recovery::Reject) };
         match decide(reported_error(true), tries(0, 1), jittered) {
             Some(Ending::Retry(retrying)) => assert_eq!(retrying.delay, Duration::from_millis(1_500)),
             other => panic!("{other:?}"),
@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_retryable_ends_the_query_and_is_no_dead_letter() {
+    fn permanent_error_ends_the_query_and_is_no_dead_letter() {
         let ending = decide(reported_error(false), tries(0, 0), rules(Recovery::Retry { attempts: 5 }));
         assert_eq!(error(ending), ("busy".to_owned(), false));
     }
 
     #[test]
-    fn a_timeout_is_a_dead_letter_and_a_result_is_a_result() {
+    fn timeout_is_a_dead_letter_and_result_is_a_result() {
         let late = Conclusion::TimedOut {
             limit: Duration::from_micros(1_500_900),
             stage: StopStage::Sigkill,

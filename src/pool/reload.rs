@@ -11,24 +11,28 @@ use crate::{
 };
 
 use super::{
-    AdminError, Inner, Pool,
+    AdminError, Operations,
+    affinity::{is_strict, key_lane},
+    context::PoolContext,
     events::PoolEventBody,
-    kinds::{Kind, is_strict, key_lane},
+    gauges::register_query_types,
+    kinds::PoolKind,
 };
 
 /// Reads the configuration again from where it was read at the start. The error is for a person.
-pub struct Reloader(Box<dyn Fn() -> Result<Config, String> + Send + Sync>);
+#[derive(Clone)]
+pub struct Reloader(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
-/// What a reload found, and whether it is in force now.
+/// The changes that a reload found, and whether they are in force now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reload {
+pub struct ReloadOutcome {
     pub changes: Vec<Change>,
     pub applied: bool,
 }
 
 impl Reloader {
     pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
-        Self(Box::new(read))
+        Self(Arc::new(read))
     }
 }
 
@@ -38,83 +42,81 @@ impl fmt::Debug for Reloader {
     }
 }
 
-impl Pool {
-    /// Reads the config file again and puts what has changed in force, or just says what that would be. A file with a
-    /// mistake in it changes nothing.
-    pub async fn reload(&self, dry_run: bool) -> Result<Reload, AdminError> {
-        self.inner.is_up()?;
-        let _one_at_a_time = self.inner.reloading.lock().await;
-        let inner = self.inner.clone();
-        let read = tokio::task::spawn_blocking(move || inner.reloader.as_ref().map(|reloader| (reloader.0)()));
-        let new = read.await.map_err(|error| AdminError::BadConfig(error.to_string()))?;
-        let new = new.ok_or(AdminError::NoConfigFile)?.map_err(AdminError::BadConfig)?;
-        let changes = config::changes(&self.inner.config(), &new);
-        let applied = !dry_run && changes.iter().any(holds);
+impl Operations {
+    /// Reads the config file again and, unless this is a dry run, puts its changes in force. A file with a mistake
+    /// changes nothing.
+    pub async fn reload(&self, dry_run: bool) -> Result<ReloadOutcome, AdminError> {
+        self.admission.ensure_running()?;
+        let _one_at_a_time = self.reloading.lock().await;
+        let Reloader(read) = self.reloader.clone().ok_or(AdminError::NoConfigFile)?;
+        let new = tokio::task::spawn_blocking(move || read()).await;
+        let new = new.unwrap_or_else(|panic| Err(panic.to_string())).map_err(AdminError::BadConfig)?;
+        let changes = config::changes(&self.context.config(), &new);
+        let applied = !dry_run && changes.iter().any(is_reloadable);
         if !dry_run && !changes.is_empty() {
-            self.inner.put_in_force(new, &changes);
+            self.apply(new, &changes);
         }
-        Ok(Reload { changes, applied })
-    }
-}
-
-impl Inner {
-    fn reconfigure(&self, kind: &Kind, config: &KindConfig) {
-        let old = kind.config();
-        kind.reconfigure(self.settings(config.clone()));
-        if (old.keyed, is_strict(&old)) == (config.keyed, is_strict(config)) {
-            return;
-        }
-        // Whoever holds a lane holds it by a rule that is no more.
-        for worker in self.data.all_of_kind(kind.slot) {
-            if !config.keyed || !worker.kind.keyed {
-                self.broker.release_lanes(&kind.name, worker.id, None);
-            } else if let Some(key) = worker.key()
-                && !self.broker.hold_lane(&kind.name, &key_lane(key), worker.id)
-            {
-                worker.request_stop(DeathCause::Reloaded, StopMode::WhenDone);
-            }
-        }
+        Ok(ReloadOutcome { changes, applied })
     }
 
-    fn put_in_force(&self, new: Config, changes: &[Change]) {
-        for change in changes {
-            match change.effect {
-                Effect::NeedsRestart => warn!(key = change.path, "a changed key holds only after a restart"),
-                effect => {
-                    info!(key = change.path, old = change.old, new = change.new, ?effect, "configuration changed");
-                }
-            }
-        }
-        for kind in self.kinds.configured() {
+    fn apply(&self, new: Config, changes: &[Change]) {
+        let PoolContext { kinds, metrics, events, .. } = &*self.context;
+        log_changes(changes);
+        for kind in kinds.configured() {
             if !new.kinds.iter().any(|configured| configured.name == kind.name) {
                 kind.remove();
             }
         }
         for config in &new.kinds {
-            match self.kinds.named(&config.name) {
-                Some(kind) if kind.is_removed() || *kind.config() != *config => {
-                    self.reconfigure(&kind, config);
-                }
+            match kinds.find(&config.name) {
+                Some(kind) if kind.is_removed() || *kind.config() != *config => self.reconfigure(&kind, config),
                 Some(_) => {}
-                None => self.add_kind(config.clone()),
+                None => self.add_kind(config),
             }
         }
-        self.know_types(&new);
-        let old = self.config();
-        *self.config.write() = Arc::new(in_force(&old, new));
-        if changes.iter().any(holds) {
-            self.events.emit(None, || PoolEventBody::Reloaded { summary: changes.iter().map(tell).collect() });
+        register_query_types(metrics, &new);
+        self.context.set_config(effective(&self.context.config(), new));
+        if changes.iter().any(is_reloadable) {
+            events.emit(None, || PoolEventBody::Reloaded { summary: changes.iter().map(describe).collect() });
         }
-        self.nudge.notify_one();
+        self.context.wake_supervisor();
+    }
+
+    fn reconfigure(&self, kind: &PoolKind, config: &KindConfig) {
+        let PoolContext { broker, registry, .. } = &*self.context;
+        let old = kind.config();
+        kind.reconfigure(self.kind_settings(config));
+        if (old.keyed, is_strict(&old)) == (config.keyed, is_strict(config)) {
+            return;
+        }
+        // Lanes were held by the old rule. Workers that stay bound to a key take its lane again.
+        for worker in registry.all_of_kind(kind.slot) {
+            if !config.keyed || !worker.kind.keyed {
+                broker.release_lanes(&kind.name, worker.id, None);
+            } else if let Some(key) = worker.key()
+                && !broker.hold_lane(&kind.name, &key_lane(key), worker.id)
+            {
+                worker.request_stop(DeathCause::Reloaded, StopMode::WhenDone);
+            }
+        }
     }
 }
 
-/// Whether a reload can put the change in force.
-fn holds(change: &Change) -> bool {
+/// True if a reload can put the change in force.
+fn is_reloadable(change: &Change) -> bool {
     change.effect != Effect::NeedsRestart
 }
 
-fn tell(change: &Change) -> String {
+fn log_changes(changes: &[Change]) {
+    for change in changes {
+        match change.effect {
+            Effect::NeedsRestart => warn!(key = change.path, "a changed key holds only after a restart"),
+            effect => info!(key = change.path, old = change.old, new = change.new, ?effect, "configuration changed"),
+        }
+    }
+}
+
+fn describe(change: &Change) -> String {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     let effect = match change.effect {
         Effect::KindAdded => return format!("{} added", change.path),
@@ -126,8 +128,9 @@ fn tell(change: &Change) -> String {
     format!("{}: {} instead of {}{effect}", change.path, value(&change.new), value(&change.old))
 }
 
-/// What really holds after a reload: what needs a restart is as it was, so that the next reload tells of it again.
-fn in_force(old: &Config, new: Config) -> Config {
+/// The configuration in force after a reload. Keys that need a restart keep their old values, so that the next reload
+/// reports them again.
+fn effective(old: &Config, new: Config) -> Config {
     Config {
         server: old.server.clone(),
         queue: old.queue.clone(),

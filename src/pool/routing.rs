@@ -1,16 +1,18 @@
-//! Which kind serves a query.
+//! Routing: chooses the kind that serves a query.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::model::QuerySpec;
+use crate::model::{QueryId, QuerySpec};
 
-use super::{Inner, kinds::Kind};
+use super::{
+    dispatcher::Dispatcher,
+    kinds::{KindTable, PoolKind},
+};
 
-/// No kind can be found for a query.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum Unroutable {
+pub enum RoutingError {
     #[error("there is no kind {kind:?}; this pool has: {known}")]
     NoSuchKind { kind: String, known: String },
     #[error("no kind serves the type {query_type:?}; name a kind, or one of the types of: {known}")]
@@ -23,8 +25,8 @@ pub enum Unroutable {
     NoKey { kind: Arc<str> },
 }
 
-impl Unroutable {
-    /// The field of the query to look at.
+impl RoutingError {
+    /// The field of the query that is at fault.
     #[must_use]
     pub fn field(&self) -> &'static str {
         match self {
@@ -36,62 +38,92 @@ impl Unroutable {
     }
 }
 
-impl Inner {
-    /// The kinds that could serve a query: the one it names, else those that serve its type and can do what it needs,
-    /// else the only one there is. At least one, and several only if any of them will do.
-    pub(super) fn route(&self, name: Option<&str>, spec: &QuerySpec) -> Result<Vec<Arc<Kind>>, Unroutable> {
-        let kinds = self.kinds.configured();
+impl KindTable {
+    /// The kinds that can serve a query: the one it names, or those that serve its type and have its capabilities, or the
+    /// only one there is. At least one, and several only if any of them will do.
+    fn route(&self, name: Option<&str>, spec: &QuerySpec) -> Result<Vec<Arc<PoolKind>>, RoutingError> {
+        let kinds = self.configured();
         let known = || known(&kinds);
-        let fitting = match (name, spec.query_type.as_deref()) {
+        let matching = match (name, spec.query_type.as_deref()) {
             (Some(name), _) => {
                 let named = kinds.iter().find(|kind| *kind.name == *name);
-                let no_such = || Unroutable::NoSuchKind { kind: name.to_owned(), known: known() };
+                let no_such = || RoutingError::NoSuchKind { kind: name.to_owned(), known: known() };
                 vec![named.ok_or_else(no_such)?]
             }
             (None, Some(query_type)) => {
-                let fitting = serving(&kinds, query_type);
-                if fitting.is_empty() {
-                    return Err(Unroutable::NoSuchType { query_type: query_type.to_owned(), known: known() });
+                let matching = serving(&kinds, query_type);
+                if matching.is_empty() {
+                    return Err(RoutingError::NoSuchType { query_type: query_type.to_owned(), known: known() });
                 }
-                fitting
+                matching
             }
             (None, None) => kinds.iter().collect(),
         };
-        let capable: Vec<&Arc<Kind>> =
-            fitting.iter().copied().filter(|kind| kind.is_capable_of(spec.capabilities())).collect();
+        let capable: Vec<&Arc<PoolKind>> =
+            matching.iter().copied().filter(|kind| kind.is_capable_of(spec.capabilities())).collect();
         match capable[..] {
             [] => {
-                let of = if fitting.len() < kinds.len() { format!("{} ", names(&fitting)) } else { String::new() };
-                Err(Unroutable::Incapable { of, wanted: spec.capabilities().join(", "), known: known() })
+                let of = if matching.len() < kinds.len() { format!("{} ", names(&matching)) } else { String::new() };
+                Err(RoutingError::Incapable { of, wanted: spec.capabilities().join(", "), known: known() })
             }
             [kind] => Ok(vec![kind.clone()]),
             _ if spec.capabilities().is_empty() => Err(match &spec.query_type {
-                // Several kinds would take any type; which one is meant is not for us to guess.
-                Some(query_type) => Unroutable::NoSuchType { query_type: query_type.to_string(), known: known() },
-                None => Unroutable::Unnamed { known: known() },
+                // Several kinds take any type, and nothing says which one is meant.
+                Some(query_type) => RoutingError::NoSuchType { query_type: query_type.to_string(), known: known() },
+                None => RoutingError::Unnamed { known: known() },
             }),
             _ => Ok(capable.into_iter().cloned().collect()),
         }
     }
 
-    /// Of several kinds that could serve a query, the one where it waits least: a ready worker first, then the shortest
-    /// line for its size, then the order of the configuration.
-    pub(super) fn least_loaded(&self, kinds: &[Arc<Kind>]) -> Arc<Kind> {
-        let load = |kind: &&Arc<Kind>| {
-            let waiting = self.broker.waiting_count(&kind.name) * 1_000 / kind.config().max.get();
-            (kind.circuit_reason().is_some(), !self.data.has_ready(kind.slot), waiting)
-        };
-        Arc::clone(kinds.iter().min_by_key(load).expect("several were given"))
-    }
-
-    pub(super) fn known_kinds(&self) -> String {
-        known(&self.kinds.configured())
+    /// The configured kinds with their types and capabilities, for error messages.
+    pub(super) fn describe(&self) -> String {
+        known(&self.configured())
     }
 }
 
-/// The kind that lists the type, or those that list none and so serve any.
-fn serving<'a>(kinds: &'a [Arc<Kind>], query_type: &str) -> Vec<&'a Arc<Kind>> {
-    let lists = |kind: &&Arc<Kind>| kind.config().types.iter().any(|served| served == query_type);
+impl Dispatcher {
+    /// Chooses the kind for a query. If several can serve it, a query that came before under the same id decides: it is
+    /// the same query only if it is of the same kind.
+    pub(super) async fn choose_kind(
+        &self,
+        name: Option<&str>,
+        id: Option<&QueryId>,
+        spec: &QuerySpec,
+    ) -> Result<Arc<PoolKind>, RoutingError> {
+        let kinds = &self.context.kinds;
+        if spec.capabilities().is_empty()
+            && (name.is_some() || spec.query_type.is_none())
+            && let Some(kind) = kinds.single(name)
+        {
+            return Ok(kind);
+        }
+        let kinds = kinds.route(name, spec)?;
+        if let [kind] = &kinds[..] {
+            return Ok(kind.clone());
+        }
+        let earlier = match id {
+            Some(id) => self.context.broker.get(id).await.ok(),
+            None => None,
+        };
+        let chosen = earlier.and_then(|query| kinds.iter().find(|kind| kind.name == query.kind));
+        Ok(chosen.cloned().unwrap_or_else(|| self.least_loaded(&kinds)))
+    }
+
+    /// The kind where a query waits least: one with a ready worker, then the one with the fewest waiting queries for its
+    /// size, then the first in the configuration.
+    fn least_loaded(&self, kinds: &[Arc<PoolKind>]) -> Arc<PoolKind> {
+        let load = |kind: &&Arc<PoolKind>| {
+            let waiting = self.context.broker.waiting_count(&kind.name) * 1_000 / kind.config().max.get();
+            (kind.circuit_open_reason().is_some(), kind.ready.is_empty(), waiting)
+        };
+        Arc::clone(kinds.iter().min_by_key(load).expect("route returns at least one kind"))
+    }
+}
+
+/// The kinds that list the type, or, if there are none, those that list no types and so serve any.
+fn serving<'a>(kinds: &'a [Arc<PoolKind>], query_type: &str) -> Vec<&'a Arc<PoolKind>> {
+    let lists = |kind: &&Arc<PoolKind>| kind.config().types.iter().any(|served| served == query_type);
     let listing: Vec<_> = kinds.iter().filter(lists).collect();
     if !listing.is_empty() {
         return listing;
@@ -99,12 +131,12 @@ fn serving<'a>(kinds: &'a [Arc<Kind>], query_type: &str) -> Vec<&'a Arc<Kind>> {
     kinds.iter().filter(|kind| kind.config().types.is_empty()).collect()
 }
 
-fn names(kinds: &[&Arc<Kind>]) -> String {
+fn names(kinds: &[&Arc<PoolKind>]) -> String {
     kinds.iter().map(|kind| &*kind.name).collect::<Vec<_>>().join(", ")
 }
 
-fn known(kinds: &[Arc<Kind>]) -> String {
-    let describe = |kind: &Arc<Kind>| {
+fn known(kinds: &[Arc<PoolKind>]) -> String {
+    let describe = |kind: &Arc<PoolKind>| {
         let types = kind.config().types.join(", ");
         let capabilities = kind.capabilities().join(", ");
         match (types.is_empty(), capabilities.is_empty()) {

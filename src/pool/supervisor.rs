@@ -8,59 +8,66 @@ use std::{
 
 use tokio::{
     task::{Id, JoinError, JoinSet},
-    time::MissedTickBehavior,
+    time::{Interval, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::{
     model::{DeathCause, DeathCertificate, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
-    worker::{self, Host, PoolWorker, SocketDir, SpawnContext, Spawner, WorkerSpec},
+    worker::{self, PoolWorker, SocketDir, SpawnContext, Spawner, WorkerSpec},
 };
 
 use super::{
-    Inner, Portrait,
-    drain::Drained,
-    events::{PoolChange, PoolEventBody},
-    kinds::{Kind, Settings, key_lane},
-    memory::MemoryReservation,
+    PoolParts,
+    admission::Admission,
+    affinity::key_lane,
+    context::PoolContext,
+    dispatcher::Dispatcher,
+    drain::DrainReport,
+    events::PoolEventBody,
+    kinds::PoolKind,
+    memory::{MemoryBudget, MemoryReservation},
+    scaling::Growth,
+    sizing::Sizing,
+    watchdog::Watchdog,
 };
 
-/// How often things are looked at that nobody announces: idle workers, waits that are over.
-const TICK: Duration = Duration::from_millis(500);
+/// Interval of the passes that look for what no event announces, such as idle workers.
+const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The least time between two passes that were only nudged.
-const GAP: Duration = Duration::from_millis(5);
+/// Shortest time between two passes that were only asked for by a wake-up. Under load every query without a ready worker
+/// asks for one, and a pass looks at all workers.
+const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Owns every worker's task. Running it is what makes the pool live.
+/// Owns every worker's task. The pool has workers only while it runs.
 #[derive(Debug)]
 pub struct Supervisor {
-    pub(super) inner: Arc<Inner>,
+    pub(super) context: Arc<PoolContext>,
+    pub(super) admission: Arc<Admission>,
+    pub(super) dispatcher: Arc<Dispatcher>,
+    pub(super) sizing: Sizing,
+    pub(super) watchdog: Arc<Watchdog>,
+    memory: Arc<MemoryBudget>,
     spawner: Spawner,
     sockets: Arc<SocketDir>,
     pub(super) drivers: JoinSet<Arc<DeathCertificate>>,
-    ids: HashMap<Id, Charge>,
-    /// Which worker each new one is to replace.
-    pub(super) replaces: HashMap<WorkerId, WorkerId>,
-    /// The settings of each kind that its workers were last compared with.
-    pub(super) compared: HashMap<usize, Arc<Settings>>,
-    /// When the pool was last looked at, and when it is to be looked at again at the latest.
+    entries: HashMap<Id, WorkerEntry>,
     last_pass: Instant,
-    pub(super) next_look: Option<Instant>,
 }
 
-/// A worker that the supervisor is responsible for, with what was set aside for it.
+/// The supervisor's record of a worker, with the memory reserved for it.
 #[derive(Debug)]
-struct Charge {
+struct WorkerEntry {
     worker: WorkerId,
     _memory: MemoryReservation,
 }
 
-/// How the pool is told to stop.
+/// Signals between the server and the pool when they stop.
 #[derive(Debug, Clone, Default)]
 pub struct StopSignals {
-    /// Finish what was accepted, then stop.
+    /// Finish the accepted queries, then stop.
     pub drain: CancellationToken,
     /// Stop at once.
     pub now: CancellationToken,
@@ -70,100 +77,128 @@ pub struct StopSignals {
     pub disconnected: CancellationToken,
 }
 
-pub(super) enum Event {
-    Ended(Result<(Id, Arc<DeathCertificate>), JoinError>),
-    Nudge,
-    /// Queries wait that nobody brought to a worker.
-    Arrival,
+pub(super) enum SupervisorEvent {
+    WorkerEnded(Result<(Id, Arc<DeathCertificate>), JoinError>),
+    Wake,
+    /// Queries wait that were not dispatched when they arrived, such as retries.
+    QueriesWaiting,
     Tick,
-    Stop,
 }
 
 impl Supervisor {
-    pub(super) fn new(inner: Arc<Inner>, spawner: Spawner, sockets: Arc<SocketDir>) -> Self {
+    pub(super) fn new(parts: &PoolParts, spawner: Spawner, sockets: Arc<SocketDir>) -> Self {
+        let PoolParts { context, admission, dispatcher, memory, watchdog, .. } = parts;
         Self {
-            inner,
+            sizing: Sizing::new(context.clone(), admission.clone()),
+            context: context.clone(),
+            admission: admission.clone(),
+            dispatcher: dispatcher.clone(),
+            watchdog: watchdog.clone(),
+            memory: memory.clone(),
             spawner,
             sockets,
             drivers: JoinSet::new(),
-            ids: HashMap::new(),
-            replaces: HashMap::new(),
-            compared: HashMap::new(),
+            entries: HashMap::new(),
             last_pass: Instant::now(),
-            next_look: None,
         }
     }
 
-    /// Keeps the pool at its size until told to stop, then drains it.
-    pub async fn run(mut self, stop: StopSignals) -> Drained {
-        let mut tick = tokio::time::interval(TICK);
+    /// Keeps the pool at its size until a stop is signalled, then drains it.
+    pub async fn run(mut self, stop: StopSignals) -> DrainReport {
+        let mut tick = tokio::time::interval(TICK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.resize().await;
+        self.handle(SupervisorEvent::Wake).await;
         loop {
             let event = tokio::select! {
-                () = stop.drain.cancelled() => Event::Stop,
-                () = stop.now.cancelled() => Event::Stop,
+                () = stop.drain.cancelled() => break,
+                () = stop.now.cancelled() => break,
                 event = self.next_event(&mut tick) => event,
             };
-            if matches!(event, Event::Stop) {
-                return self.drain(stop, tick).await;
-            }
             self.handle(event).await;
         }
+        self.drain(stop, tick).await
     }
 
-    pub(super) async fn next_event(&mut self, tick: &mut tokio::time::Interval) -> Event {
+    pub(super) async fn next_event(&mut self, tick: &mut Interval) -> SupervisorEvent {
+        let next_look = self.next_start().into_iter().chain(self.sizing.next_look).min();
         tokio::select! {
-            Some(ended) = self.drivers.join_next_with_id() => Event::Ended(ended),
-            () = nudged(&self.inner, self.last_pass + GAP) => Event::Nudge,
-            () = self.inner.broker.wait_for_arrival() => Event::Arrival,
-            _ = tick.tick() => Event::Tick,
-            () = until(self.inner.next_start(), self.next_look) => Event::Nudge,
+            Some(ended) = self.drivers.join_next_with_id() => SupervisorEvent::WorkerEnded(ended),
+            () = wait_for_wake(&self.context, self.last_pass + WAKE_INTERVAL_MIN) => SupervisorEvent::Wake,
+            () = self.context.broker.wait_for_arrival() => SupervisorEvent::QueriesWaiting,
+            _ = tick.tick() => SupervisorEvent::Tick,
+            () = wait_until(next_look) => SupervisorEvent::Wake,
         }
     }
 
-    pub(super) async fn handle(&mut self, event: Event) {
-        match event {
-            Event::Arrival => {
-                // Free workers get them at once; whether there are enough of them is looked at like after any nudge.
-                self.inner.dispatch_all().await;
-                self.inner.nudge.notify_one();
-                return;
-            }
-            Event::Ended(ended) => self.bury(ended),
-            Event::Tick => {
-                let now = Instant::now();
-                for worker in self.inner.data.snapshot() {
-                    worker.mark_idle(now);
-                }
-                self.inner.forgive();
-            }
-            Event::Nudge | Event::Stop => {}
+    /// Handles one event. Workers are started and stopped synchronously, in `on_event`; then queries are dispatched.
+    pub(super) async fn handle(&mut self, event: SupervisorEvent) {
+        let Some(growths) = self.on_event(event) else {
+            return self.dispatcher.dispatch_all().await;
+        };
+        if !growths.is_empty() {
+            // The new workers are on their way before their start is logged.
+            tokio::task::yield_now().await;
         }
-        self.resize().await;
-        self.inner.dispatch_all().await;
-        self.fail_fast().await;
-        self.settle();
+        for Growth { kind, from, to, reason } in growths {
+            self.context.record_scaling(&kind, from, to, reason);
+        }
+        self.dispatcher.dispatch_all().await;
+        self.reject_unservable().await;
+        self.mark_pool_ready();
         self.last_pass = Instant::now();
-        self.inner.watchdog.passed(self.last_pass);
+        self.watchdog.record_pass(self.last_pass);
     }
 
-    /// The queries of a kind whose workers do not start are not left to wait for them.
-    async fn fail_fast(&self) {
-        for kind in self.inner.kinds.all() {
+    /// Changes the pool in answer to an event. `None` if queries are to be dispatched and nothing else.
+    fn on_event(&mut self, event: SupervisorEvent) -> Option<Vec<Growth>> {
+        match event {
+            SupervisorEvent::QueriesWaiting => {
+                // Ready workers get them at once; whether more workers are needed is for the next pass.
+                self.context.wake_supervisor();
+                return None;
+            }
+            SupervisorEvent::WorkerEnded(ended) => self.remove_worker(ended),
+            SupervisorEvent::Tick => self.on_tick(Instant::now()),
+            SupervisorEvent::Wake => {}
+        }
+        Some(self.resize())
+    }
+
+    /// Marks idle workers, and closes the circuit of kinds whose workers have been in service for a while.
+    fn on_tick(&self, now: Instant) {
+        for worker in self.context.registry.snapshot() {
+            worker.mark_idle(now);
+            let kind = self.context.kinds.get(worker.slot);
+            if worker.state().is_healthy() && worker.created.elapsed() > kind.config().restart_backoff_max {
+                kind.record_recovery(worker.created);
+            }
+        }
+    }
+
+    /// The time of the next start that was delayed after a failure.
+    fn next_start(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let kinds = self.context.kinds.all();
+        kinds.iter().filter_map(|kind| kind.start_failures.lock().not_before).filter(|at| *at > now).min()
+    }
+
+    /// Rejects the waiting queries of kinds whose workers do not start.
+    async fn reject_unservable(&self) {
+        let PoolContext { broker, kinds, .. } = &*self.context;
+        for kind in kinds.all() {
             let name = &kind.name;
-            if let Some(reason) = self.inner.fails_fast(&kind)
-                && self.inner.broker.waiting_count(name) > 0
+            if let Some(reason) = self.context.fail_fast_reason(&kind)
+                && broker.waiting_count(name) > 0
             {
                 let message = format!("workers of kind {name} do not start; {reason}");
-                let rejected = self.inner.broker.reject_waiting(name, RejectReason::CircuitOpen, &message).await;
+                let rejected = broker.reject_waiting(name, RejectReason::CircuitOpen, &message).await;
                 warn!(kind = %name, rejected, "queries failed because no worker of their kind starts");
             }
         }
     }
 
-    /// The one place where a worker leaves the registry.
-    fn bury(&mut self, ended: Result<(Id, Arc<DeathCertificate>), JoinError>) {
+    /// Removes a worker whose task has ended. The only place where a worker leaves the registry.
+    fn remove_worker(&mut self, ended: Result<(Id, Arc<DeathCertificate>), JoinError>) {
         let (task, certificate) = match ended {
             Ok((task, certificate)) => (task, Some(certificate)),
             Err(panic) => {
@@ -171,54 +206,46 @@ impl Supervisor {
                 (panic.id(), None)
             }
         };
-        // What was set aside for it is free from here on.
-        let Some(Charge { worker: id, .. }) = self.ids.remove(&task) else { return };
-        self.replaces.remove(&id);
-        self.replaces.retain(|_, old| *old != id);
-        let Some(worker) = self.inner.data.get(id) else { return };
-        let certificate = certificate.unwrap_or_else(|| Arc::new(lost_track(&worker)));
-        // First, so that whoever asks finds it at all times: among the living or among the dead.
-        self.inner.remember_death(Portrait::of(&worker, Some(certificate.clone())));
-        self.inner.data.remove(id);
-        let kind = self.inner.kinds.get(worker.slot);
-        kind.whereabouts.forget(&worker);
-        self.inner.broker.release_lanes(&kind.name, id, None);
+        // Dropping the entry gives its memory back.
+        let Some(WorkerEntry { worker: id, .. }) = self.entries.remove(&task) else { return };
+        self.sizing.remove_worker(id);
+        let PoolContext { broker, registry, kinds, events, .. } = &*self.context;
+        let Some(worker) = registry.get(id) else { return };
+        let certificate = certificate.unwrap_or_else(|| Arc::new(synthetic_certificate(&worker)));
+        registry.remove(&worker, certificate.clone());
+        let kind = kinds.get(worker.slot);
+        kind.ready.remove(id);
+        kind.affinity.remove_worker(&worker);
+        broker.release_lanes(&kind.name, id, None);
         worker.metrics.record_exit(certificate.cause);
         if certificate.cause.is_failure() {
-            kind.scaling.lock().lost_one();
+            kind.scaling.lock().record_failure();
         }
-        kind.ended(&certificate, Instant::now());
-        self.inner.learn(&kind);
-        self.inner.events.emit(Some(&kind.name), || PoolEventBody::WorkerEnded { certificate });
+        kind.record_worker_end(&certificate, Instant::now());
+        self.context.update_capabilities(&kind);
+        events.emit(Some(&kind.name), || PoolEventBody::WorkerEnded { certificate });
     }
 
-    /// The pool is ready once every worker it began with is ready or has failed.
-    fn settle(&self) {
-        let starting =
+    /// Marks the pool as ready once every worker that it began with is ready or has failed.
+    fn mark_pool_ready(&self) {
+        let is_starting =
             |worker: &Arc<PoolWorker>| matches!(worker.state(), WorkerState::Spawning | WorkerState::Loading);
-        if self.inner.lifecycle.get() == PoolLifecycle::Initializing && !self.inner.data.snapshot().iter().any(starting)
-        {
-            let now = Instant::now();
-            let _ =
-                self.inner.lifecycle.advance(PoolLifecycle::Initializing, PoolLifecycle::Ready, now, "workers started");
-            let workers = self.inner.data.count();
-            self.inner
-                .events
-                .emit(None, || PoolEventBody::Pool { change: PoolChange::Ready, reason: format!("{workers} workers") });
-            info!(workers, "pool ready");
+        let initializing = self.admission.lifecycle() == PoolLifecycle::Initializing;
+        if initializing && !self.context.registry.snapshot().iter().any(is_starting) {
+            self.admission.mark_ready(self.context.registry.count());
         }
     }
 
-    /// Starts a worker, for a key or for whatever comes. `None` if there is no memory for it, or another worker has got the
+    /// Starts a worker, bound to a key if one is given. `None` if there is no memory for it, or another worker holds the
     /// key by now.
-    pub(super) fn start_worker(&mut self, kind: &Kind, key: Option<Arc<str>>) -> Option<WorkerId> {
+    pub(super) fn start_worker(&mut self, kind: &PoolKind, key: Option<Arc<str>>) -> Option<WorkerId> {
         let settings = kind.settings();
-        let limit = self.inner.config().pool.memory_budget;
-        let memory = self.inner.memory.reserve(settings.config.memory.unwrap_or(0), limit)?;
-        let id = self.inner.next_worker_id();
+        let limit = self.context.config().pool.memory_budget;
+        let memory = self.memory.reserve(settings.config.memory.unwrap_or(0), limit)?;
+        let id = self.context.registry.next_id();
         let lane = key.as_deref().map(key_lane);
         // From here on the key's queries wait for this worker.
-        if lane.as_ref().is_some_and(|lane| !self.inner.broker.hold_lane(&kind.name, lane, id)) {
+        if lane.as_ref().is_some_and(|lane| !self.context.broker.hold_lane(&kind.name, lane, id)) {
             return None;
         }
         let worker = Arc::new(PoolWorker::new(WorkerSpec {
@@ -229,24 +256,23 @@ impl Supervisor {
             metrics: kind.metrics.clone(),
             observer: kind.events.clone(),
         }));
-        let context = SpawnContext {
+        let spawn_context = SpawnContext {
             spawner: self.spawner.clone(),
             sockets: self.sockets.clone(),
             environment: settings.environment.clone(),
         };
         if let Some(lane) = lane {
-            self.inner.remember(kind, &lane, &worker);
+            self.dispatcher.remember_lane(kind, &lane, &worker);
         }
-        self.inner.data.add(worker.clone());
-        let host: Arc<dyn Host> = self.inner.clone();
-        let task = self.drivers.spawn(worker::run(worker, host, context));
-        self.ids.insert(task.id(), Charge { worker: id, _memory: memory });
+        self.context.registry.add(worker.clone());
+        let task = self.drivers.spawn(worker::run(worker, self.dispatcher.clone(), spawn_context));
+        self.entries.insert(task.id(), WorkerEntry { worker: id, _memory: memory });
         Some(id)
     }
 }
 
-/// The certificate of a worker whose task failed: its process was killed when the task was dropped.
-fn lost_track(worker: &PoolWorker) -> DeathCertificate {
+/// The certificate of a worker whose task panicked: dropping the task has killed its process.
+fn synthetic_certificate(worker: &PoolWorker) -> DeathCertificate {
     let snapshot = worker.snapshot();
     DeathCertificate {
         worker: worker.id,
@@ -264,57 +290,14 @@ fn lost_track(worker: &PoolWorker) -> DeathCertificate {
     }
 }
 
-impl Inner {
-    /// Gives ready workers what waits for them.
-    pub(super) async fn dispatch_all(&self) {
-        for kind in self.kinds.all() {
-            if self.data.has_ready(kind.slot) {
-                self.dispatch(&kind).await;
-            }
-            if !self.may_be_held(&kind, self.broker.open_count(&kind.name)) {
-                continue;
-            }
-            for worker in self.data.all_of_kind(kind.slot) {
-                if worker.state().can_take_query() && self.broker.has_query_for(&kind.name, worker.id) {
-                    self.dispatch_to(&kind, &worker).await;
-                }
-            }
-        }
-    }
-
-    /// Why the kind's queries fail at once, if they do: its workers do not start, and it has none.
-    pub(super) fn fails_fast(&self, kind: &Kind) -> Option<String> {
-        let reason = kind.circuit_reason()?;
-        let serves = self.data.all_of_kind(kind.slot).iter().any(|worker| worker.state().is_healthy());
-        (!serves).then_some(reason)
-    }
-
-    /// When the next start is due that was put off after a failure.
-    fn next_start(&self) -> Option<Instant> {
-        let now = Instant::now();
-        self.kinds.all().iter().filter_map(|kind| kind.trouble.lock().not_before).filter(|at| *at > now).min()
-    }
-
-    /// A worker that has stayed in service for a while ends its kind's row of failures, query or no query.
-    fn forgive(&self) {
-        for worker in self.data.snapshot() {
-            let kind = self.kinds.get(worker.slot);
-            if worker.state().is_healthy() && worker.created.elapsed() > kind.config().restart_backoff_max {
-                kind.recovered(worker.created);
-            }
-        }
-    }
-}
-
-/// Waits for a nudge, but not for one that comes right after the last pass: under load there is one for each query, and
-/// looking at the whole pool each time would cost more than it brings.
-async fn nudged(inner: &Inner, not_before: Instant) {
+/// Waits for a wake-up, but not before `not_before`.
+async fn wait_for_wake(context: &PoolContext, not_before: Instant) {
     tokio::time::sleep_until(not_before.into()).await;
-    inner.nudge.notified().await;
+    context.supervisor_wake.notified().await;
 }
 
-async fn until(a: Option<Instant>, b: Option<Instant>) {
-    match a.into_iter().chain(b).min() {
+async fn wait_until(at: Option<Instant>) {
+    match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
     }

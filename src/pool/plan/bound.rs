@@ -1,28 +1,28 @@
-//! Brings a pool that has more than it may have within its bounds: these were lowered while it ran.
+//! Shrinks a pool that is beyond its bounds because these were lowered while it ran.
 
 use crate::model::WorkerId;
 
 use super::{
     Step,
-    evict::{is_idle, rank, spare},
+    evict::{is_idle, rank, spare_workers},
     view::{KindView, PoolView, WorkerView},
 };
 
-/// What there is too much of.
+/// The bound that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Excess {
     Workers,
     Memory,
 }
 
-/// Idle workers go at once, never below what their kind is to keep; then one that is done with its query, and so on.
+/// Evicts idle workers, never below the floor of their kind. If that is not enough, asks a busy one to yield.
 pub(super) fn plan(view: &PoolView, leaving: &mut Vec<WorkerId>, steps: &mut Vec<Step>) {
     while let Some(excess) = excess(view, leaving) {
         let reason = reason(view, excess);
         let Some((kind, worker)) = idle(view, excess, leaving) else {
             let busy = view.kinds.iter().filter(|kind| has_busy(kind, excess, leaving));
-            let most = busy.max_by_key(|kind| spare(kind, leaving));
-            steps.extend(most.map(|kind| Step::GiveWay { kind: kind.kind, reason }));
+            let most = busy.max_by_key(|kind| spare_workers(kind, leaving));
+            steps.extend(most.map(|kind| Step::RequestYield { kind: kind.kind, reason }));
             return;
         };
         leaving.push(worker.id);
@@ -49,7 +49,7 @@ fn helps(worker: &WorkerView, excess: Excess) -> bool {
 }
 
 fn idle<'a>(view: &'a PoolView, excess: Excess, leaving: &[WorkerId]) -> Option<(&'a KindView, &'a WorkerView)> {
-    let kinds = view.kinds.iter().filter(|kind| spare(kind, leaving) > 0);
+    let kinds = view.kinds.iter().filter(|kind| spare_workers(kind, leaving) > 0);
     let unpaired = kinds.flat_map(|kind| {
         let succeeded = kind.succeeded();
         let alone = kind.workers.iter().filter(move |worker| !succeeded.contains(&worker.id));
@@ -61,7 +61,7 @@ fn idle<'a>(view: &'a PoolView, excess: Excess, leaving: &[WorkerId]) -> Option<
 
 fn has_busy(kind: &KindView, excess: Excess, leaving: &[WorkerId]) -> bool {
     let up = |worker: &WorkerView| worker.is_up() && !worker.drained && stays(worker, leaving) && helps(worker, excess);
-    spare(kind, leaving) > 0 && kind.workers.iter().any(up)
+    spare_workers(kind, leaving) > 0 && kind.workers.iter().any(up)
 }
 
 fn reason(view: &PoolView, excess: Excess) -> String {

@@ -1,98 +1,103 @@
-//! Starts workers: up to what is always kept, for queries that have waited, and for keys that have none.
+//! Starts workers: up to the floor, for queries that have waited, and for keys that have none.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     Step,
-    room::{Lack, Room},
-    view::{KindView, Starts},
+    capacity::{FreeCapacity, Shortage},
+    view::{KindView, StartHealth},
 };
 
 /// A need that could not be met for lack of room.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unmet {
-    pub lack: Limit,
-    /// How long it has been felt.
+pub(super) struct UnmetNeed {
+    pub limit: CapacityLimit,
+    /// Time for which it has been unmet.
     pub waited: Duration,
-    pub what: String,
-    /// Another worker in place of one of its own would not help.
+    pub reason: String,
+    /// The kind is below its floor, so replacing one of its own workers would not help.
     pub for_floor: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(super) enum CapacityLimit {
     /// The kind's own `max`: only a worker of the same kind can make room.
-    Kind,
-    Places,
+    KindMax,
+    PoolMax,
     Memory,
 }
 
-/// How many workers are wanted, for which keys, and why.
+/// The workers that a kind needs; one for each entry of `keys`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct GrowthRequest {
     keys: Vec<Option<Arc<str>>>,
     reason: String,
-    /// Without them a query, or the kind, has no worker at all: others may have to make room.
+    /// A query, or the kind, has no worker at all: others may have to make room.
     pub pressing: bool,
     for_floor: bool,
     waited: Duration,
 }
 
-/// Grants what there is room for, and gives back the rest if it is pressing.
-pub(super) fn plan(kind: &KindView, wish: Wish, room: &mut Room, steps: &mut Vec<Step>) -> Vec<Unmet> {
-    let mut places = kind.config.max.get().saturating_sub(kind.present());
-    let mut coming = kind.leaving();
+/// Grants what there is room for, and returns the rest if it is pressing.
+pub(super) fn plan(
+    kind: &KindView,
+    request: GrowthRequest,
+    capacity: &mut FreeCapacity,
+    steps: &mut Vec<Step>,
+) -> Vec<UnmetNeed> {
+    let mut free = kind.config.max.get().saturating_sub(kind.present());
+    let mut leaving = kind.leaving();
     let mut granted = Vec::new();
     let mut unmet = Vec::new();
-    for key in wish.keys {
-        let lack = if places > 0 {
-            match room.take(kind.memory()) {
+    for key in request.keys {
+        let limit = if free > 0 {
+            match capacity.take(kind.memory()) {
                 Ok(()) => {
-                    places -= 1;
+                    free -= 1;
                     granted.push(key);
                     continue;
                 }
-                Err(Lack::Starts) => break,
-                Err(Lack::Soon) => {
-                    places -= 1;
+                Err(Shortage::Starts) => break,
+                Err(Shortage::Pending) => {
+                    free -= 1;
                     None
                 }
-                Err(Lack::Places) => Some(Limit::Places),
-                Err(Lack::Memory) => Some(Limit::Memory),
+                Err(Shortage::Workers) => Some(CapacityLimit::PoolMax),
+                Err(Shortage::Memory) => Some(CapacityLimit::Memory),
             }
-        } else if coming > 0 {
-            // A worker of the kind is leaving: its place is as good as free.
-            coming -= 1;
-            room.set_aside(kind.memory());
+        } else if leaving > 0 {
+            // A worker of the kind is stopping, and makes room.
+            leaving -= 1;
+            capacity.set_aside(kind.memory());
             None
         } else {
-            Some(Limit::Kind)
+            Some(CapacityLimit::KindMax)
         };
-        if !wish.pressing {
+        if !request.pressing {
             break;
         }
-        let (waited, for_floor) = (wish.waited, wish.for_floor);
-        unmet.extend(lack.map(|lack| Unmet { lack, waited, what: wish.reason.clone(), for_floor }));
+        let (waited, for_floor) = (request.waited, request.for_floor);
+        unmet.extend(limit.map(|limit| UnmetNeed { limit, waited, reason: request.reason.clone(), for_floor }));
     }
     if !granted.is_empty() {
-        steps.push(Step::Grow { kind: kind.kind, keys: granted, reason: wish.reason });
+        steps.push(Step::Grow { kind: kind.kind, keys: granted, reason: request.reason });
     }
     unmet
 }
 
-/// What the kind would have if there were room for everything.
-pub(super) fn wish(kind: &KindView) -> Option<Wish> {
-    if kind.starts == Starts::PutOff {
+/// The workers that the kind would get if there were room for everything.
+pub(super) fn request(kind: &KindView) -> Option<GrowthRequest> {
+    if kind.starts == StartHealth::Delayed {
         return None;
     }
-    let mut wish = for_floor(kind).or_else(|| for_keys(kind)).or_else(|| for_load(kind))?;
-    if kind.starts == Starts::Troubled {
-        wish.keys.truncate(1usize.saturating_sub(kind.starting()));
+    let mut request = for_floor(kind).or_else(|| for_keys(kind)).or_else(|| for_load(kind))?;
+    if kind.starts == StartHealth::Failing {
+        request.keys.truncate(1usize.saturating_sub(kind.starting()));
     }
-    (!wish.keys.is_empty()).then_some(wish)
+    (!request.keys.is_empty()).then_some(request)
 }
 
-fn for_floor(kind: &KindView) -> Option<Wish> {
+fn for_floor(kind: &KindView) -> Option<GrowthRequest> {
     let live = kind.live();
     let missing = kind.floor.checked_sub(live).filter(|missing| *missing > 0)?;
     let reason = if kind.floor > kind.config.min {
@@ -101,20 +106,20 @@ fn for_floor(kind: &KindView) -> Option<Wish> {
         format!("{live} of min {} workers", kind.floor)
     };
     let waited = kind.short_for.max(kind.demand.oldest.unwrap_or_default());
-    Some(Wish { keys: vec![None; missing], reason, pressing: true, for_floor: true, waited })
+    Some(GrowthRequest { keys: vec![None; missing], reason, pressing: true, for_floor: true, waited })
 }
 
-/// Each key that waits without a worker needs one of its own, however many workers there are.
-fn for_keys(kind: &KindView) -> Option<Wish> {
+/// Each waiting key without a worker needs one of its own, however many workers there are.
+fn for_keys(kind: &KindView) -> Option<GrowthRequest> {
     if !kind.config.keyed || kind.ready {
         return None;
     }
-    // Those that are starting for no key in particular take the first ones.
+    // Workers that are starting without a key take the first keys.
     let unbound = kind.workers.iter().filter(|worker| worker.is_starting() && !worker.bound).count();
     if kind.demand.lanes.is_empty() && kind.demand.open > 0 && unbound == 0 {
-        // They came before the kind was keyed, and any worker that is not bound yet will do.
+        // They came before the kind was keyed, and any worker that is not bound yet can run them.
         let (reason, waited) = ("queries without a key wait".to_owned(), kind.demand.oldest.unwrap_or_default());
-        return Some(Wish { keys: vec![None], reason, pressing: true, for_floor: false, waited });
+        return Some(GrowthRequest { keys: vec![None], reason, pressing: true, for_floor: false, waited });
     }
     let lanes: Vec<&(Arc<str>, Duration)> = kind.demand.lanes.iter().skip(unbound).collect();
     let (first, waited) = lanes.first()?;
@@ -123,21 +128,21 @@ fn for_keys(kind: &KindView) -> Option<Wish> {
         several => format!("{several} keys have no worker, {first:?} first"),
     };
     let keys = lanes.iter().map(|(key, _)| Some(key.clone())).collect();
-    Some(Wish { keys, reason, pressing: true, for_floor: false, waited: *waited })
+    Some(GrowthRequest { keys, reason, pressing: true, for_floor: false, waited: *waited })
 }
 
-fn for_load(kind: &KindView) -> Option<Wish> {
+fn for_load(kind: &KindView) -> Option<GrowthRequest> {
     let demand = kind.demand.open;
     if kind.config.keyed || kind.ready || demand == 0 {
         return None;
     }
-    let wish = |workers: usize, reason: String, pressing: bool| {
+    let request = |workers: usize, reason: String, pressing: bool| {
         let waited = kind.demand.oldest.unwrap_or_default();
-        Some(Wish { keys: vec![None; workers], reason, pressing, for_floor: false, waited })
+        Some(GrowthRequest { keys: vec![None; workers], reason, pressing, for_floor: false, waited })
     };
-    let coming = demand.saturating_sub(kind.starting());
+    let missing = demand.saturating_sub(kind.starting());
     if kind.live() == 0 {
-        return wish(coming, format!("no worker, and {demand} waiting"), true);
+        return request(missing, format!("no worker, and {demand} waiting"), true);
     }
     let config = &kind.config;
     let waited = kind.demand.oldest.unwrap_or_default();
@@ -147,8 +152,8 @@ fn for_load(kind: &KindView) -> Option<Wish> {
     }
     if demand > config.scale_up_depth {
         let reason = format!("{demand} waiting (scale_up_depth {})", config.scale_up_depth);
-        return wish(config.scale_up_step.get().min(coming), reason, false);
+        return request(config.scale_up_step.get().min(missing), reason, false);
     }
     let reason = format!("a query has waited {:.1?} (scale_up_after {:?})", waited, config.scale_up_after);
-    wish(coming.min(1), reason, false)
+    request(missing.min(1), reason, false)
 }

@@ -1,13 +1,13 @@
-//! Decides how many workers of which kind there should be: pure functions from what is to what to do.
+//! The plan for the size of the pool: pure functions from a view of the pool to the next steps.
 //!
-//! One pass looks at the whole pool, in this order: workers that are due are replaced, a pool beyond its
-//! bounds is brought within them, kinds that need workers get them as far as there is room, idle workers of others make room where there is none, and what is not needed goes.
+//! In this order: workers that are due are replaced; a pool beyond its bounds shrinks; kinds that need workers get them as
+//! far as there is room, or idle workers are evicted to make room; workers that are not needed stop.
 
 mod bound;
+mod capacity;
 mod evict;
 mod grow;
 mod replace;
-mod room;
 mod shrink;
 #[cfg(test)]
 mod tests;
@@ -17,40 +17,40 @@ use std::sync::Arc;
 
 use crate::model::{DeathCause, WorkerId};
 
-use room::Room;
-pub(super) use view::{DemandView, KindView, PoolView, Starts, WorkerView};
+use capacity::FreeCapacity;
+pub(super) use view::{DemandView, KindView, PoolView, StartHealth, WorkerView};
 
-/// One thing to do, and why.
+/// One change of the pool, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Start a worker for each of these: for a key, or for whatever comes.
+    /// Start a worker for each entry of `keys`, bound to the key if there is one.
     Grow { kind: usize, keys: Vec<Option<Arc<str>>>, reason: String },
-    /// Start a worker that takes the place of another one once it is ready.
+    /// Start a worker that replaces another one when it is ready.
     Replace { kind: usize, worker: WorkerId, reason: String },
-    /// Stop workers: at once those that are free, the others after their query.
+    /// Stop workers: free ones at once, the others after their query.
     Retire { kind: usize, workers: Vec<WorkerId>, cause: DeathCause, reason: String },
-    /// Stop workers that are free. One that has got a query in the meantime is let be.
+    /// Stop workers that are free; those that have got a query since stay.
     Shrink { kind: usize, workers: Vec<WorkerId>, cause: DeathCause, reason: String },
-    /// Stop a worker that is free, to make room.
+    /// Stop a free worker to make room.
     Evict { kind: usize, worker: WorkerId, reason: String },
-    /// The next worker of the kind that is done with its query makes room, even if more queries wait for it.
-    GiveWay { kind: usize, reason: String },
+    /// Ask the next worker of the kind that ends a query to make room, even if more queries wait for it.
+    RequestYield { kind: usize, reason: String },
 }
 
 pub(super) fn plan(view: &PoolView) -> Vec<Step> {
-    let mut room = Room::of(view);
+    let mut capacity = FreeCapacity::of(view);
     let mut steps = Vec::new();
     for kind in &view.kinds {
-        replace::plan(kind, &mut room, &mut steps);
+        replace::plan(kind, &mut capacity, &mut steps);
     }
     let mut leaving: Vec<WorkerId> = steps.iter().flat_map(Step::retired).copied().collect();
     bound::plan(view, &mut leaving, &mut steps);
-    let mut wishes: Vec<_> = view.kinds.iter().filter_map(|kind| Some((kind, grow::wish(kind)?))).collect();
-    // A kind that has no worker comes before one that would like to have more.
-    wishes.sort_by_key(|(_, wish)| !wish.pressing);
-    for (kind, wish) in wishes {
-        let unmet = grow::plan(kind, wish, &mut room, &mut steps);
-        evict::plan(view, kind, unmet, &mut room, &mut leaving, &mut steps);
+    let mut requests: Vec<_> = view.kinds.iter().filter_map(|kind| Some((kind, grow::request(kind)?))).collect();
+    // Kinds without a worker come before those that want more.
+    requests.sort_by_key(|(_, request)| !request.pressing);
+    for (kind, request) in requests {
+        let unmet = grow::plan(kind, request, &mut capacity, &mut steps);
+        evict::plan(view, kind, unmet, &mut capacity, &mut leaving, &mut steps);
     }
     for kind in &view.kinds {
         shrink::plan(kind, &leaving, &mut steps);
@@ -59,6 +59,18 @@ pub(super) fn plan(view: &PoolView) -> Vec<Step> {
 }
 
 impl Step {
+    /// Slot of the kind that the step concerns.
+    pub(super) fn kind(&self) -> usize {
+        match self {
+            Self::Grow { kind, .. }
+            | Self::Replace { kind, .. }
+            | Self::Retire { kind, .. }
+            | Self::Shrink { kind, .. }
+            | Self::Evict { kind, .. }
+            | Self::RequestYield { kind, .. } => *kind,
+        }
+    }
+
     fn retired(&self) -> &[WorkerId] {
         match self {
             Self::Retire { workers, .. } => workers,

@@ -1,4 +1,4 @@
-//! Replaces workers that are due: the new one is ready before the old one stops, wherever there is room for both.
+//! Replaces workers that are due: the new one is ready before the old one stops, if there is room for both.
 
 use std::num::NonZeroU64;
 
@@ -6,28 +6,34 @@ use crate::{config::KindConfig, model::DeathCause};
 
 use super::{
     Step,
-    room::{Lack, Room},
-    view::{KindView, Starts, WorkerView},
+    capacity::{FreeCapacity, Shortage},
+    view::{KindView, StartHealth, WorkerView},
 };
 
-pub(super) fn plan(kind: &KindView, room: &mut Room, steps: &mut Vec<Step>) {
+pub(super) fn plan(kind: &KindView, capacity: &mut FreeCapacity, steps: &mut Vec<Step>) {
     for worker in kind.workers.iter().filter(|worker| !worker.is_stopping()) {
         let Some(cause) = worker.due else { continue };
-        if let Some(step) = replace(kind, worker, cause, room, steps) {
+        if let Some(step) = replace(kind, worker, cause, capacity, steps) {
             steps.push(step);
         }
     }
 }
 
-fn replace(kind: &KindView, worker: &WorkerView, cause: DeathCause, room: &mut Room, steps: &[Step]) -> Option<Step> {
-    let retire = |reason: &str| Step::Retire {
+fn replace(
+    kind: &KindView,
+    worker: &WorkerView,
+    cause: DeathCause,
+    capacity: &mut FreeCapacity,
+    steps: &[Step],
+) -> Option<Step> {
+    let retire = |detail: &str| Step::Retire {
         kind: kind.kind,
         workers: vec![worker.id],
         cause,
-        reason: format!("{}; {reason}", why(cause, &kind.config)),
+        reason: format!("{}; {detail}", reason(cause, &kind.config)),
     };
     if worker.bound {
-        // Two workers of one key must not live at the same time.
+        // A key never has two live workers.
         return Some(retire("its key gets another worker when it is next wanted"));
     }
     if kind.removed || worker.is_starting() {
@@ -37,24 +43,24 @@ fn replace(kind: &KindView, worker: &WorkerView, cause: DeathCause, room: &mut R
         let ready = successor.is_up();
         return ready.then(|| retire(&format!("worker {} is ready in its place", successor.id)));
     }
-    if kind.starts == Starts::PutOff || !worker.is_up() {
+    if kind.starts == StartHealth::Delayed || !worker.is_up() {
         return None;
     }
     if must_wait(kind, steps) {
         return None;
     }
-    match room.take(kind.memory()) {
-        Ok(()) => Some(Step::Replace { kind: kind.kind, worker: worker.id, reason: why(cause, &kind.config) }),
-        Err(Lack::Soon | Lack::Starts) => None,
-        Err(Lack::Places | Lack::Memory) => {
-            room.will_leave(worker);
+    match capacity.take(kind.memory()) {
+        Ok(()) => Some(Step::Replace { kind: kind.kind, worker: worker.id, reason: reason(cause, &kind.config) }),
+        Err(Shortage::Pending | Shortage::Starts) => None,
+        Err(Shortage::Workers | Shortage::Memory) => {
+            capacity.add_leaving(worker);
             Some(retire("the pool has no room for two, so it goes first"))
         }
     }
 }
 
-/// Workers are replaced one at a time. Those that serve one query only are replaced as they are used, but there is never
-/// more than one worker too many, or each query that lasts would add one.
+/// True while another worker of the kind is being replaced: they are replaced one at a time. Workers that serve one query
+/// only are replaced as they are used, with at most one worker too many; else each long query would add one.
 fn must_wait(kind: &KindView, steps: &[Step]) -> bool {
     let planned = steps.iter().filter(|step| concerns(step, kind.kind)).count();
     if kind.config.max_queries.is_some_and(|max| max.get() == 1) {
@@ -68,7 +74,7 @@ fn concerns(step: &Step, wanted: usize) -> bool {
     matches!(step, Step::Replace { kind, .. } | Step::Retire { kind, .. } if *kind == wanted)
 }
 
-fn why(cause: DeathCause, config: &KindConfig) -> String {
+fn reason(cause: DeathCause, config: &KindConfig) -> String {
     match cause {
         DeathCause::RecycledQueries => {
             format!("it has had its number of queries (max_queries {})", config.max_queries.map_or(0, NonZeroU64::get))

@@ -1,4 +1,4 @@
-//! Stops workers that nobody needs: after a quiet time, after their time to live, on request, or with their kind.
+//! Stops workers that are not needed: after a quiet time, after `idle_ttl`, on request, or with their kind.
 
 use std::cmp::Reverse;
 
@@ -9,12 +9,12 @@ use super::{
     view::{KindView, WorkerView},
 };
 
-/// `leaving` are those that other steps of the same pass stop.
+/// `leaving` are the workers that other steps of the same plan stop.
 pub(super) fn plan(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>) {
     if kind.removed {
         return remove(kind, leaving, steps);
     }
-    if let Some(step) = by_hand(kind, leaving) {
+    if let Some(step) = on_request(kind, leaving) {
         steps.push(step);
         return;
     }
@@ -34,7 +34,7 @@ pub(super) fn plan(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>)
     if kind.quiet_for.is_none_or(|quiet| quiet < kind.config.scale_down_after) {
         return;
     }
-    // As many as were busy at most in the quiet time are kept.
+    // Keeps as many as were busy at once in the quiet time.
     let spare = kind.live().saturating_sub(kind.floor.max(kind.peak_busy) + gone);
     let workers: Vec<WorkerId> =
         idle.iter().map(|worker| worker.id).take(spare.min(kind.config.scale_down_step.get())).collect();
@@ -49,7 +49,7 @@ pub(super) fn plan(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>)
     }
 }
 
-/// Those that may go, the one that has idled longest first.
+/// The idle workers that may go, the longest idle first.
 fn idle<'a>(kind: &'a KindView, leaving: &[WorkerId]) -> Vec<&'a WorkerView> {
     let succeeded = kind.succeeded();
     let may_go = |worker: &&WorkerView| {
@@ -61,8 +61,9 @@ fn idle<'a>(kind: &'a KindView, leaving: &[WorkerId]) -> Vec<&'a WorkerView> {
     idle
 }
 
-/// Someone asked for fewer, or lowered the kind's max: idle ones go first, then those that start, then the busy ones as soon as they are done.
-fn by_hand(kind: &KindView, leaving: &[WorkerId]) -> Option<Step> {
+/// An operator asked for fewer, or the kind's `max` was lowered: idle workers go first, then starting ones, then busy ones
+/// when they end their queries.
+fn on_request(kind: &KindView, leaving: &[WorkerId]) -> Option<Step> {
     let target = kind.shrink_to?;
     let surplus = kind.live().checked_sub(target + kind.count_of(leaving)).filter(|surplus| *surplus > 0)?;
     let counts = |worker: &&WorkerView| !worker.is_stopping() && !worker.drained && !kind.is_surge(worker);
@@ -79,7 +80,7 @@ fn by_hand(kind: &KindView, leaving: &[WorkerId]) -> Option<Step> {
     Some(Step::Retire { kind: kind.kind, workers, cause: DeathCause::ScaledDown, reason })
 }
 
-/// A kind that is no longer configured goes when its last query has ended.
+/// Stops the workers of a kind that is no longer configured, once its last query has ended.
 fn remove(kind: &KindView, leaving: &[WorkerId], steps: &mut Vec<Step>) {
     let stays = |worker: &&WorkerView| !worker.is_stopping() && !leaving.contains(&worker.id);
     let workers: Vec<WorkerId> = kind.workers.iter().filter(stays).map(|worker| worker.id).collect();

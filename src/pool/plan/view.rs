@@ -1,8 +1,8 @@
-//! The pool as plain data at one moment, for whoever decides about its size.
+//! The pool as plain data at one moment: the input of the plan.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use super::room::Room;
+use super::capacity::FreeCapacity;
 use crate::{
     config::{Eviction, KindConfig},
     model::{DeathCause, WorkerId},
@@ -22,46 +22,46 @@ pub(crate) struct PoolView {
 pub(crate) struct KindView {
     pub kind: usize,
     pub config: Arc<KindConfig>,
-    /// Workers kept whatever the load: `min`, or more if someone asked for more. None once the kind or the server goes.
+    /// Workers kept whatever the load: `min`, or more if an operator asked for more. 0 once the kind or the server stops.
     pub floor: usize,
-    /// How long there have been fewer.
+    /// Time for which there have been fewer than `floor`.
     pub short_for: Duration,
-    /// Someone asked for no more than this many just now.
+    /// Number of workers that an operator asked to shrink to.
     pub shrink_to: Option<usize>,
-    /// The kind is no longer configured; what was accepted for it is still served.
+    /// The kind is no longer configured; its accepted queries are still served.
     pub removed: bool,
     /// Accepted queries that have not ended.
     pub unfinished: usize,
-    pub starts: Starts,
+    pub starts: StartHealth,
     pub demand: DemandView,
-    /// A worker that any query of the kind may have is free.
+    /// A worker is free that may take any query of the kind.
     pub ready: bool,
-    /// How long ago workers were last added because of the load.
+    /// Time since workers were last added.
     pub since_growth: Option<Duration>,
-    /// How long nothing has waited while few workers were busy, and how many were at most.
+    /// Time for which nothing has waited and few workers were busy, and the most that were busy in it.
     pub quiet_for: Option<Duration>,
     pub peak_busy: usize,
     pub workers: Vec<WorkerView>,
 }
 
-/// How the last starts of a kind went.
+/// Success of the last starts of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Starts {
-    Fine,
-    /// The last one failed: one at a time tries whether the next one succeeds.
-    Troubled,
-    /// After failures, the next one is not due yet.
-    PutOff,
+pub(crate) enum StartHealth {
+    Good,
+    /// The last start failed: workers are started one at a time.
+    Failing,
+    /// The last start failed, and the next one is not due yet.
+    Delayed,
 }
 
-/// What waits.
+/// The waiting queries of a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DemandView {
     /// Queries that a new worker could run.
     pub open: usize,
-    /// How long the oldest of them has waited.
+    /// Waiting time of the oldest of them.
     pub oldest: Option<Duration>,
-    /// Keys that wait and have no worker, first things first, and how long each has waited.
+    /// Keys that wait and have no worker, in the order of their queries, with their waiting times.
     pub lanes: Vec<(Arc<str>, Duration)>,
 }
 
@@ -71,27 +71,27 @@ pub(crate) struct WorkerView {
     pub state: WorkerState,
     /// Bound to a key for life.
     pub bound: bool,
-    /// A query waits for just this worker.
+    /// A query waits for this worker and no other.
     pub wanted: bool,
-    /// Takes no queries because someone said so.
+    /// Drained by an operator: takes no queries.
     pub drained: bool,
     pub idle_for: Duration,
     pub age: Duration,
     pub queries: u64,
-    /// Measured, or what was reserved for it if it was never measured.
+    /// Measured memory, or the reserved amount before the first measurement.
     pub rss: u64,
     pub reserved: u64,
-    /// Why it is to be replaced.
+    /// Cause for which it is to be replaced.
     pub due: Option<DeathCause>,
     /// The worker that it is to replace.
     pub replaces: Option<WorkerId>,
 }
 
 impl PoolView {
-    /// Whether one more worker of the kind could be started now.
-    pub(crate) fn has_room_for(&self, kind: &KindView) -> bool {
+    /// True if one more worker of the kind could be started now.
+    pub(crate) fn has_capacity_for(&self, kind: &KindView) -> bool {
         let in_kind = kind.workers.len() < kind.config.max.get();
-        in_kind && Room::of(self).take(kind.memory()).is_ok()
+        in_kind && FreeCapacity::of(self).take(kind.memory()).is_ok()
     }
 }
 
@@ -104,7 +104,7 @@ impl WorkerView {
         !self.state.is_live()
     }
 
-    /// In service and without a query.
+    /// True if it is in service and has no query.
     pub(super) fn is_free(&self) -> bool {
         matches!(self.state, WorkerState::Ready | WorkerState::Idle)
     }
@@ -115,13 +115,13 @@ impl WorkerView {
 }
 
 impl KindView {
-    /// Workers that serve or are on their way to, but for those that stand beside the one they are to replace.
+    /// Workers that are starting or in service, without those that run beside the one they replace.
     pub(crate) fn live(&self) -> usize {
         let counts = |worker: &&WorkerView| !worker.is_stopping() && !worker.drained && !self.is_surge(worker);
         self.workers.iter().filter(counts).count()
     }
 
-    /// Workers that hold resources, but for those that stand beside the one they are to replace.
+    /// Workers that hold resources, without those that run beside the one they replace.
     pub(super) fn present(&self) -> usize {
         self.workers.iter().filter(|worker| !self.is_surge(worker)).count()
     }
@@ -130,17 +130,17 @@ impl KindView {
         self.workers.iter().filter(|worker| worker.is_starting() && !self.is_surge(worker)).count()
     }
 
-    /// Workers that are on their way out and make a place in the kind.
+    /// Stopping workers, each of which makes room in the kind.
     pub(super) fn leaving(&self) -> usize {
         self.workers.iter().filter(|worker| worker.is_stopping() && !self.is_surge(worker)).count()
     }
 
-    /// How many of these are the kind's.
+    /// Number of these workers that are of the kind.
     pub(super) fn count_of(&self, workers: &[WorkerId]) -> usize {
         self.workers.iter().filter(|worker| workers.contains(&worker.id)).count()
     }
 
-    /// Whether it stands beside the worker that it is to replace.
+    /// True if the worker runs beside the one that it replaces.
     pub(super) fn is_surge(&self, worker: &WorkerView) -> bool {
         worker.replaces.is_some_and(|old| self.worker(old).is_some_and(|old| !old.is_stopping()))
     }
@@ -149,7 +149,7 @@ impl KindView {
         self.workers.iter().find(|worker| worker.id == id)
     }
 
-    /// Those whose successors are there.
+    /// Workers whose successors have been started.
     pub(super) fn succeeded(&self) -> HashSet<WorkerId> {
         self.workers.iter().filter(|worker| !worker.is_stopping()).filter_map(|worker| worker.replaces).collect()
     }

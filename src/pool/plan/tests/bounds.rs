@@ -43,5 +43,5 @@ fn what_brings_the_pool_within_its_bounds_is_room_for_nobody() {
     let none = kind("none", "min = 0").waiting(1, seconds(1.0));
     let view = PoolView { max_workers: 2, ..pool([wants, none]) };
     assert_eq!(plan(&view), []);
-    assert!(!view.has_room_for(&view.kinds[0]), "nor is it looked at again until one has gone");
+    assert!(!view.has_capacity_for(&view.kinds[0]), "nor is it looked at again until one has gone");
 }

@@ -125,14 +125,14 @@ fn no_more_start_at_the_same_time_than_are_allowed() {
 
 #[test]
 fn a_kind_whose_last_start_failed_tries_one_at_a_time() {
-    let troubled = KindView { starts: Starts::Troubled, ..kind("k", "min = 4\nmax = 8") };
+    let troubled = KindView { starts: StartHealth::Failing, ..kind("k", "min = 4\nmax = 8") };
     assert_eq!(grown(&plan(&pool([troubled.clone()])), 0), 1);
     assert_eq!(plan(&pool([troubled.with([starting(1)])])), []);
 }
 
 #[test]
 fn a_start_that_was_put_off_waits_and_evicts_nobody() {
-    let view = KindView { starts: Starts::PutOff, ..kind("k", "min = 4\nmax = 8") };
+    let view = KindView { starts: StartHealth::Delayed, ..kind("k", "min = 4\nmax = 8") };
     let other = kind("other", "min = 0\nmax = 4").with([free(1)]);
     assert_eq!(plan(&PoolView { max_workers: 1, ..pool([view, other]) }), []);
 }

@@ -1,4 +1,4 @@
-//! Workers for keys: one for each key that waits, and another key's place where there is no room.
+//! Workers for keys: one for each key that waits, and another key's place where there is no capacity.
 
 use std::time::Duration;
 

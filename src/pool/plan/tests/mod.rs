@@ -4,17 +4,17 @@
 
 mod bounds;
 mod eviction;
-mod giving_way;
 mod growth;
 mod keys;
 mod properties;
 mod replacement;
 mod shrinking;
 mod simulation;
+mod yielding;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use super::{DemandView, KindView, PoolView, Starts, Step, WorkerView, plan};
+use super::{DemandView, KindView, PoolView, StartHealth, Step, WorkerView, plan};
 use crate::{
     config::{Config, Eviction, KindConfig, Overrides, Source},
     model::{DeathCause, WorkerId},
@@ -44,7 +44,7 @@ fn kind(name: &str, settings: &str) -> KindView {
         shrink_to: None,
         removed: false,
         unfinished: 0,
-        starts: Starts::Fine,
+        starts: StartHealth::Good,
         demand: DemandView::default(),
         ready: false,
         since_growth: None,
@@ -182,7 +182,7 @@ fn replaced(steps: &[Step]) -> Vec<u64> {
 /// The kinds that are asked to give way.
 fn giving_way(steps: &[Step]) -> Vec<usize> {
     let asked = |step: &Step| match step {
-        Step::GiveWay { kind, .. } => Some(*kind),
+        Step::RequestYield { kind, .. } => Some(*kind),
         _ => None,
     };
     steps.iter().filter_map(asked).collect()

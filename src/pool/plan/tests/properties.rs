@@ -42,7 +42,7 @@ fn some_worker() -> impl Strategy<Value = WorkerView> {
 
 fn some_kind() -> impl Strategy<Value = KindView> {
     let size = (0..4usize, 1..8usize, any::<bool>(), any::<bool>(), 0..4u64);
-    let starts = select(&[Starts::Fine, Starts::Fine, Starts::Troubled, Starts::PutOff][..]);
+    let starts = select(&[StartHealth::Good, StartHealth::Good, StartHealth::Failing, StartHealth::Delayed][..]);
     let flags = (prop::bool::weighted(0.1), any::<bool>(), option::weighted(0.2, 0..4usize), 0..3usize);
     let times = (option::of(0..200u64), option::of(0..200u64), 0..20u64, 0..8usize);
     (size, starts, flags, times, 0..80usize, vec(some_worker(), 0..8)).prop_map(

@@ -89,7 +89,7 @@ fn a_worker_that_is_bound_to_a_key_goes_without_a_successor() {
 
 #[test]
 fn nothing_is_replaced_while_starts_are_put_off() {
-    let view = KindView { starts: Starts::PutOff, ..two([due(free(1)), free(2)]) };
+    let view = KindView { starts: StartHealth::Delayed, ..two([due(free(1)), free(2)]) };
     assert_eq!(plan(&pool([view])), []);
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Instant};
 
 use super::*;
-use crate::pool::kinds::Scaling;
+use crate::pool::kind_scaling::KindScaling;
 
 /// How often the pool is looked at.
 const STEP: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ struct Simulation {
     /// Since the epoch.
     now: Duration,
     kind: KindView,
-    scaling: Scaling,
+    scaling: KindScaling,
     /// When each waiting query arrived.
     queue: VecDeque<Duration>,
     /// What is left of a query that has not quite arrived.
@@ -54,7 +54,7 @@ impl Simulation {
             epoch: Instant::now(),
             now: Duration::ZERO,
             kind: kind("k", settings),
-            scaling: Scaling::default(),
+            scaling: KindScaling::default(),
             queue: VecDeque::new(),
             fraction: 0.0,
             next_id: 0,
@@ -105,17 +105,17 @@ impl Simulation {
         self.kind.ready = self.kind.workers.iter().any(WorkerView::is_free);
         self.kind.since_growth = self.scaling.since_growth(now);
         self.kind.quiet_for = self.scaling.quiet_for(now);
-        self.kind.peak_busy = self.scaling.peak_busy();
+        self.kind.peak_busy = self.scaling.peak_busy;
         for step in plan(&PoolView { max_starting: 20, ..pool([self.kind.clone()]) }) {
             match step {
                 Step::Grow { keys, .. } => {
-                    self.scaling.grew(keys.len(), now);
+                    self.scaling.record_growth(keys.len(), now);
                     for _ in keys {
                         self.start();
                     }
                 }
                 Step::Shrink { workers, .. } => {
-                    self.scaling.shrank(now);
+                    self.scaling.record_shrink(now);
                     for id in workers {
                         self.stop(id);
                     }

@@ -1,4 +1,4 @@
-//! What operators do to the pool: scale, restart, evict, drain, resume, reload, watch.
+//! Operations: what operators do to the pool. They scale, restart, evict, drain and resume.
 
 use std::sync::Arc;
 
@@ -14,28 +14,36 @@ use crate::{
 };
 
 use super::{
-    Inner, Pool,
-    events::{EventSubscription, PoolChange, PoolEventBody},
-    health::is_admitting,
+    admission::Admission, context::PoolContext, dispatcher::Dispatcher, kinds::KindSettings, reload::Reloader,
 };
 
-/// How many workers a kind shall have.
+#[derive(Debug)]
+pub struct Operations {
+    pub(super) context: Arc<PoolContext>,
+    pub(super) admission: Arc<Admission>,
+    pub(super) dispatcher: Arc<Dispatcher>,
+    pub(super) environment: fn(&KindConfig) -> Vec<(String, String)>,
+    /// `None` if the server was started without a config file.
+    pub(super) reloader: Option<Reloader>,
+    /// Held during a reload: there is one at a time.
+    pub(super) reloading: tokio::sync::Mutex<()>,
+}
+
+/// The number of workers that an operator asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleTo {
     Workers(usize),
-    /// So many more than now, or fewer.
+    /// A difference to the current number.
     By(i64),
 }
 
-/// What scaling came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scaled {
+pub struct ScaleOutcome {
     pub kind: Arc<str>,
     pub from: usize,
     pub to: usize,
 }
 
-/// Why an operator's wish was not granted.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AdminError {
     #[error("there is no kind {kind:?}; this pool has: {known}")]
@@ -62,19 +70,19 @@ pub enum AdminError {
     BadConfig(String),
 }
 
-impl Pool {
-    /// Sets how many workers a kind has at least, within its limits, and stops those that are too many. The
-    /// autoscaler goes on from there.
-    pub fn scale(&self, kind: &str, to: ScaleTo) -> Result<Scaled, AdminError> {
-        self.inner.is_up()?;
-        let found = self.inner.kinds.named(kind).filter(|kind| !kind.is_removed());
-        let no_such = || AdminError::NoSuchKind { kind: kind.to_owned(), known: self.inner.known_kinds() };
-        let kind = found.ok_or_else(no_such)?;
+impl Operations {
+    /// Sets the least number of workers of a kind, within its limits, and stops those that are too many. The autoscaler
+    /// goes on from there.
+    pub fn scale(&self, kind: &str, to: ScaleTo) -> Result<ScaleOutcome, AdminError> {
+        self.admission.ensure_running()?;
+        let PoolContext { kinds, registry, .. } = &*self.context;
+        let no_such = || AdminError::NoSuchKind { kind: kind.to_owned(), known: kinds.describe() };
+        let kind = kinds.find(kind).filter(|kind| !kind.is_removed()).ok_or_else(no_such)?;
         let config = kind.config();
-        let live = self.inner.live(&kind);
+        let live = registry.live_count(kind.slot);
         let mut scaling = kind.scaling.lock();
-        // What was asked for before may still be on its way, and a step is one from there.
-        let from = scaling.wanted(live, config.min);
+        // An earlier request may not be met yet: a difference counts from what it asked for.
+        let from = scaling.target(live, config.min);
         let to = match to {
             ScaleTo::Workers(workers) => workers,
             ScaleTo::By(step) => {
@@ -82,34 +90,34 @@ impl Pool {
                 usize::try_from(wanted).unwrap_or(0).clamp(config.min, config.max.get())
             }
         };
-        self.inner.check_size(&config, to)?;
-        scaling.floor = Some(to);
+        self.check_size(&config, to)?;
+        scaling.requested_floor = Some(to);
         scaling.shrink_to = (to < live).then_some(to);
         drop(scaling);
         info!(kind = %kind.name, from, to, "asked to scale");
-        self.inner.nudge.notify_one();
-        Ok(Scaled { kind: kind.name.clone(), from, to })
+        self.context.wake_supervisor();
+        Ok(ScaleOutcome { kind: kind.name.clone(), from, to })
     }
 
-    /// Replaces a worker; the new one is ready before the old one goes.
+    /// Replaces a worker; the new one is ready before the old one stops.
     pub fn restart_worker(&self, id: WorkerId) -> Result<(), AdminError> {
-        let worker = self.inner.live_worker(id)?;
+        let worker = self.live_worker(id)?;
         info!(worker = id.0, kind = %worker.kind.name, "asked to restart a worker");
         worker.schedule_replacement(DeathCause::Restarted);
-        self.inner.nudge.notify_one();
+        self.context.wake_supervisor();
         Ok(())
     }
 
     /// Stops a worker that runs no query.
     pub fn evict_worker(&self, id: WorkerId) -> Result<(), AdminError> {
-        let worker = self.inner.live_worker(id)?;
-        let kind = self.inner.kinds.get(worker.slot);
+        let worker = self.live_worker(id)?;
+        let kind = self.context.kinds.get(worker.slot);
         let min = kind.scaling.lock().floor(kind.config().min);
-        if self.inner.live(&kind) <= min && !kind.is_removed() {
+        if self.context.registry.live_count(kind.slot) <= min && !kind.is_removed() {
             return Err(AdminError::AtMinimum { kind: kind.name.clone(), min });
         }
         if worker.stop_if_free(DeathCause::Evicted) {
-            self.inner.evicted(&kind, &worker, "someone asked for it".to_owned());
+            self.context.record_eviction(&kind, &worker, "someone asked for it".to_owned());
             return Ok(());
         }
         match worker.snapshot().query {
@@ -120,77 +128,56 @@ impl Pool {
 
     /// Gives a worker no more queries; it lives on.
     pub fn drain_worker(&self, id: WorkerId) -> Result<(), AdminError> {
-        let worker = self.inner.live_worker(id)?;
+        let worker = self.live_worker(id)?;
         if !worker.set_drained(true) {
             return Err(AdminError::Stopping(id));
         }
         info!(worker = id.0, kind = %worker.kind.name, "worker drained");
-        self.inner.data.remove_ready(&worker);
+        self.context.kinds.get(worker.slot).ready.remove(id);
         if worker.key().is_none() {
-            // Sessions that should come back to it go to others. A key's queries wait: there is one worker for a key.
-            self.inner.broker.release_lanes(&worker.kind.name, id, None);
+            // Its sessions go to other workers. The queries of a key wait, because a key has only one worker.
+            self.context.broker.release_lanes(&worker.kind.name, id, None);
         }
-        self.inner.nudge.notify_one();
+        self.context.wake_supervisor();
         Ok(())
     }
 
     /// Gives a drained worker queries again.
     pub fn resume_worker(&self, id: WorkerId) -> Result<(), AdminError> {
-        let worker = self.inner.live_worker(id)?;
+        let worker = self.live_worker(id)?;
         if !worker.set_drained(false) {
             return Err(AdminError::Stopping(id));
         }
         info!(worker = id.0, kind = %worker.kind.name, "worker resumed");
-        self.inner.data.enqueue_ready(&worker, self.inner.kinds.get(worker.slot).config().balance);
-        self.inner.nudge.notify_one();
+        let kind = self.context.kinds.get(worker.slot);
+        kind.ready.enqueue(&worker, kind.config().balance);
+        self.context.wake_supervisor();
         Ok(())
     }
 
-    /// Takes no new queries; those that were accepted run.
+    /// Takes no new queries until `resume`; accepted ones run.
     pub fn drain(&self, reason: &str) -> Result<(), AdminError> {
-        self.inner.is_up()?;
-        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        info!("pool drained by hand{reason}");
-        *self.inner.drained.lock() = Some(reason.clone());
-        self.inner
-            .events
-            .emit(None, || PoolEventBody::Pool { change: PoolChange::Drained, reason: format!("by hand{reason}") });
+        self.admission.ensure_running()?;
+        self.admission.drain(reason);
         Ok(())
     }
 
     /// Takes queries again after a drain.
     pub fn resume(&self) -> Result<(), AdminError> {
-        self.inner.is_up()?;
-        if self.inner.drained.lock().take().is_some() {
-            info!("pool resumed");
-            self.inner
-                .events
-                .emit(None, || PoolEventBody::Pool { change: PoolChange::Resumed, reason: "by hand".to_owned() });
-        }
+        self.admission.ensure_running()?;
+        self.admission.resume();
         Ok(())
     }
 
-    /// Sees what happens from now on.
-    #[must_use]
-    pub fn watch(&self) -> EventSubscription {
-        self.inner.events.subscribe()
-    }
-}
-
-impl Inner {
-    pub(super) fn is_up(&self) -> Result<(), AdminError> {
-        if is_admitting(self.lifecycle.get()) { Ok(()) } else { Err(AdminError::ShuttingDown) }
-    }
-
     fn live_worker(&self, id: WorkerId) -> Result<Arc<PoolWorker>, AdminError> {
-        self.is_up()?;
-        let worker = self.data.get(id).ok_or(AdminError::NoSuchWorker(id))?;
+        self.admission.ensure_running()?;
+        let worker = self.context.registry.get(id).ok_or(AdminError::NoSuchWorker(id))?;
         if worker.state().is_live() { Ok(worker) } else { Err(AdminError::Stopping(id)) }
     }
 
-    /// Whether a kind may have this many workers.
+    /// Fails if the kind may not have this many workers.
     fn check_size(&self, kind: &KindConfig, workers: usize) -> Result<(), AdminError> {
-        let pool = &self.config().pool;
+        let pool = &self.context.config().pool;
         let memory = kind.memory.unwrap_or(0).saturating_mul(u64::try_from(workers).unwrap_or(u64::MAX));
         let over_budget = pool.memory_budget.filter(|budget| memory > *budget);
         let (min, max) = (kind.min, kind.max.get());
@@ -208,5 +195,14 @@ impl Inner {
             return Ok(());
         };
         Err(AdminError::OutOfRange { field: "workers", asked: workers.to_string(), limit })
+    }
+
+    pub(super) fn add_kind(&self, config: &KindConfig) {
+        let PoolContext { kinds, metrics, events, .. } = &*self.context;
+        kinds.add(self.kind_settings(config), metrics.kind(&config.name), events.clone());
+    }
+
+    pub(super) fn kind_settings(&self, config: &KindConfig) -> KindSettings {
+        KindSettings { environment: (self.environment)(config).into(), config: Arc::new(config.clone()) }
     }
 }

@@ -36,7 +36,7 @@ fn a_kind_without_a_worker_has_the_kind_with_most_to_spare_give_way() {
     assert_eq!(plan(&full(1.0)), []);
     let steps = plan(&full(5.0));
     assert_eq!(giving_way(&steps), [2]);
-    let [Step::GiveWay { reason, .. }] = &steps[..] else { panic!("{steps:?}") };
+    let [Step::RequestYield { reason, .. }] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(reason, "makes room for kind needy: no worker, and 1 waiting, and this has lasted 5s");
 }
 
