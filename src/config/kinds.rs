@@ -90,7 +90,7 @@ fn check_sizes(settings: &mut KindSettings<'_>, section: &SectionReader<'_>) {
     if let (Some(Some(low)), Some(high)) = (soft.written(), limit)
         && *low >= high
     {
-        let (low, high) = (show_size(low), show_size(&high));
+        let (low, high) = (show_size(*low), show_size(high));
         section.report(soft, format!("{low} is not less than `memory_limit`, which is {high}"));
     }
 }
@@ -105,7 +105,7 @@ fn check_times(settings: &mut KindSettings<'_>, section: &SectionReader<'_>) {
     if let (Some(low), Some(high)) = (warning.written(), timeout.valid())
         && low >= high
     {
-        let (low, high) = (show_duration(low), show_duration(high));
+        let (low, high) = (show_duration(*low), show_duration(*high));
         section.report(warning, format!("{low} is not less than `heartbeat_timeout`, which is {high}"));
     }
 }
@@ -190,7 +190,7 @@ fn report_too_many(kinds: &[ReadKind<'_>], limit: u64) {
 
 /// Each kind must set the memory of a worker, one worker must fit the budget, and so must those that are kept warm.
 fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64) {
-    let shown_budget = show_size(&budget);
+    let shown_budget = show_size(budget);
     let mut is_each_fitting = true;
     for kind in kinds {
         let memory = &kind.settings.memory;
@@ -206,19 +206,19 @@ fn report_over_budget(kinds: &[ReadKind<'_>], budget: u64) {
             let problem = format!(
                 "one worker needs {}, more than pool.memory_budget, which is {shown_budget}, so none could ever \
                  start: lower `memory`, or raise the budget",
-                show_size(&bytes)
+                show_size(bytes)
             );
             kind.section.report(memory, problem);
         }
     }
     if let Some((kind, sum)) = crossing(kinds, budget, ReadKind::min_memory).filter(|_| is_each_fitting) {
         let part = |kind: &ReadKind<'_>| {
-            format!("{} {} x {}", segment(&kind.name), kind.min(), show_size(&kind.settings.memory.value.unwrap_or(0)))
+            format!("{} {} x {}", segment(&kind.name), kind.min(), show_size(kind.settings.memory.value.unwrap_or(0)))
         };
         let problem = format!(
             "the kinds' `min` workers need {} together ({}), more than pool.memory_budget, which is {shown_budget}: \
              lower `min` or `memory`, or raise the budget",
-            show_size(&sum),
+            show_size(sum),
             first_few(kinds.iter().map(part))
         );
         kind.section.report(&kind.settings.min, problem);

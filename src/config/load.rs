@@ -110,7 +110,7 @@ fn built_in(executable: &str) -> String {
 fn read_file(path: &Path) -> Result<String, (Location, String)> {
     let bytes = read_bytes(path).map_err(|error| (Location::File, format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > FILE_MAX_BYTES {
-        let problem = format!("is larger than {}, more than any config file needs", show_size(&FILE_MAX_BYTES));
+        let problem = format!("is larger than {}, more than any config file needs", show_size(FILE_MAX_BYTES));
         return Err((Location::File, problem));
     }
     String::from_utf8(bytes).map_err(|error| {

@@ -35,6 +35,8 @@ pub struct Config {
     pub kinds: Vec<KindConfig>,
 }
 
+const EMPTY: &TomlTable = &TomlTable { fields: Vec::new() };
+
 /// A tree that is read into a [`Config`].
 pub(super) struct ConfigReader<'a> {
     pub(super) tree: &'a TomlTable,
@@ -62,15 +64,14 @@ impl<'a> ConfigReader<'a> {
         let (kinds, is_complete) = self.kinds();
         check_together(&kinds, &pool);
         // A kind that could not be read may serve any type.
-        let served = served_types(&kinds).filter(|_| is_complete);
-        let recovery = self.recovery(served.as_ref());
+        let known_types = served_types(&kinds).filter(|_| is_complete);
+        let recovery = self.recovery(known_types.as_ref());
         let kinds = kinds.into_iter().map(ReadKind::into_config).collect();
         Config { server, pool: pool.into_config(), queue, recovery, retry, dead_letters, results, kinds }
     }
 
     /// Opens the only section of its kind; one that is not written is empty.
     fn open(&self, section: &'static Section) -> SectionReader<'a> {
-        const EMPTY: &TomlTable = &TomlTable { fields: Vec::new() };
         let path = section.root().to_owned();
         let field = self.tree.get(&path);
         let header = field.map_or(Location::File, |field| field.location.clone());
@@ -104,48 +105,54 @@ impl<'a> ConfigReader<'a> {
         table
     }
 
-    /// The kinds that could be read, and true if these are all.
-    fn kinds(&self) -> (Vec<ReadKind<'a>>, bool) {
-        let field = self.tree.get("kinds");
-        let table = field.map(|field| self.table(field, "kinds", keys::KIND.header));
-        let fields = match table {
-            Some(None) => return (Vec::new(), false),
-            Some(Some(table)) => &table.fields[..],
-            None => &[],
+    /// Opens the section of each NAME; one that is no table is reported and left out. `None` if the table of all these
+    /// sections is none itself.
+    fn open_named(&self, section: &'static Section) -> Option<Vec<(&'a TomlField, Option<SectionReader<'a>>)>> {
+        let path = section.path().collect::<Vec<_>>().join(".");
+        // Another value in place of an outer section was reported when that was opened.
+        let (outer, inner) = path
+            .split_once('.')
+            .map_or((self.tree, &*path), |(outer, inner)| (self.tree.table(outer).unwrap_or(EMPTY), inner));
+        let Some(field) = outer.get(inner) else {
+            return Some(Vec::new());
         };
-        if fields.is_empty() {
-            let problem = "no kind of worker is defined: add a [kinds.NAME] section with a `command`";
-            self.mistakes.add(field.map_or(&Location::File, |field| &field.location), "kinds", problem);
-        }
-        let kinds: Vec<_> = fields.iter().filter_map(|field| self.kind(field)).collect();
-        let is_complete = kinds.len() == fields.len();
-        (kinds, is_complete)
+        let open = |field: &'a TomlField| {
+            let path = format!("{path}.{}", segment(&field.name));
+            let table = self.table(field, &path, &path)?;
+            Some(self.open_table(section, path, table, field.location.clone()))
+        };
+        let table = self.table(field, &path, section.header)?;
+        Some(table.fields.iter().map(|field| (field, open(field))).collect())
     }
 
-    fn kind(&self, field: &'a TomlField) -> Option<ReadKind<'a>> {
-        let path = format!("kinds.{}", segment(&field.name));
-        let table = self.table(field, &path, &path)?;
-        Some(ReadKind::read(&field.name, self.open_table(&keys::KIND, path, table, field.location.clone())))
+    /// The kinds that could be read, and true if these are all.
+    fn kinds(&self) -> (Vec<ReadKind<'a>>, bool) {
+        let Some(sections) = self.open_named(&keys::KIND) else {
+            return (Vec::new(), false);
+        };
+        if sections.is_empty() {
+            let header = self.tree.get("kinds").map_or(&Location::File, |field| &field.location);
+            let problem = "no kind of worker is defined: add a [kinds.NAME] section with a `command`";
+            self.mistakes.add(header, "kinds", problem);
+        }
+        let count = sections.len();
+        let read = |(field, section): (&TomlField, _)| Some(ReadKind::read(&field.name, section?));
+        let kinds: Vec<_> = sections.into_iter().filter_map(read).collect();
+        let is_complete = kinds.len() == count;
+        (kinds, is_complete)
     }
 
     /// The recovery of all types; `served` are the types that there can be, if these are known.
     fn recovery(&self, served: Option<&BTreeSet<String>>) -> RecoveryConfig {
         let default = Recovery::read(&self.open(&keys::RECOVERY));
-        // Another value in place of [recovery] was reported when that was opened.
-        let types = self.tree.table("recovery").and_then(|recovery| recovery.get("types"));
-        let types = types.and_then(|field| self.table(field, "recovery.types", keys::RECOVERY_TYPE.header));
-        let mut recovery = RecoveryConfig { default, types: BTreeMap::new() };
-        for field in types.map_or(&[][..], |types| &types.fields) {
-            let path = format!("recovery.types.{}", segment(&field.name));
+        let mut types = BTreeMap::new();
+        for (field, section) in self.open_named(&keys::RECOVERY_TYPE).unwrap_or_default() {
             if let Err(problem) = check_type_name(&field.name, served) {
-                self.mistakes.add(&field.location, &path, problem);
+                self.mistakes.add(&field.location, format!("recovery.types.{}", segment(&field.name)), problem);
             }
-            if let Some(table) = self.table(field, &path, &path) {
-                let section = self.open_table(&keys::RECOVERY_TYPE, path, table, field.location.clone());
-                recovery.types.insert(field.name.clone(), Recovery::read(&section));
-            }
+            types.extend(section.map(|section| (field.name.clone(), Recovery::read(&section))));
         }
-        recovery
+        RecoveryConfig { default, types }
     }
 }
 

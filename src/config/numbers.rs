@@ -99,7 +99,7 @@ impl Scalar<Duration> for Time {
     }
 
     fn write(&self, value: &Duration) -> String {
-        toml_string(show_duration(value))
+        toml_string(show_duration(*value))
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Size(pub(super) RangeInclusive<u64>);
 impl Scalar<u64> for Size {
     fn parse(&self, node: &TomlNode, _: &Path) -> Result<u64, String> {
         if let Some(number) = bare_number(node) {
-            return Err(no_unit(&number.parse().map_or_else(|_| format!("{number}B"), |bytes| show_size(&bytes))));
+            return Err(no_unit(&number.parse().map_or_else(|_| format!("{number}B"), show_size)));
         }
         let text = string(node, "a size, like \"4MiB\"")?;
         let parsed: ByteSize = text
@@ -119,7 +119,7 @@ impl Scalar<u64> for Size {
     }
 
     fn write(&self, value: &u64) -> String {
-        toml_string(show_size(value))
+        toml_string(show_size(*value))
     }
 }
 
@@ -172,21 +172,21 @@ impl Scalar<bool> for Boolean {
     }
 }
 
-fn within<T: PartialOrd>(value: T, range: &RangeInclusive<T>, show: impl Fn(&T) -> String) -> Result<T, String> {
+fn within<T: PartialOrd + Copy>(value: T, range: &RangeInclusive<T>, show: impl Fn(T) -> String) -> Result<T, String> {
     if range.contains(&value) {
         return Ok(value);
     }
-    Err(format!("must be from {} to {}, but is {}", show(range.start()), show(range.end()), show(&value)))
+    Err(format!("must be from {} to {}, but is {}", show(*range.start()), show(*range.end()), show(value)))
 }
 
-pub(super) fn show_duration(duration: &Duration) -> String {
-    humantime::format_duration(*duration).to_string()
+pub(super) fn show_duration(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
 }
 
 /// In the largest unit that loses nothing.
-pub(super) fn show_size(bytes: &u64) -> String {
+pub(super) fn show_size(bytes: u64) -> String {
     [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)]
         .into_iter()
-        .find(|(_, unit)| bytes >= unit && bytes.is_multiple_of(*unit))
+        .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit))
         .map_or_else(|| format!("{bytes}B"), |(name, unit)| format!("{}{name}", bytes / unit))
 }

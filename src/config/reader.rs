@@ -90,7 +90,7 @@ impl<'t> SectionReader<'t> {
         &self,
         low: &mut Setting<'_, T>,
         high: &Setting<'_, T>,
-        show: impl Fn(&T) -> String,
+        show: impl Fn(T) -> String,
     ) {
         let Some(limit) = high.valid().filter(|limit| low.value > **limit) else {
             return;
@@ -98,7 +98,7 @@ impl<'t> SectionReader<'t> {
         if low.is_default() {
             low.value = *limit;
         } else if let Some(value) = low.written() {
-            let problem = format!("{} is more than `{}`, which is {}", show(value), high.key.name, show(limit));
+            let problem = format!("{} is more than `{}`, which is {}", show(*value), high.key.name, show(*limit));
             self.report(low, problem);
         }
     }

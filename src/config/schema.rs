@@ -119,7 +119,8 @@ macro_rules! keys {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
         #[allow(
-            rustdoc::broken_intra_doc_links, rustdoc::bare_urls, clippy::doc_markdown, clippy::struct_excessive_bools,
+            rustdoc::broken_intra_doc_links, rustdoc::bare_urls, clippy::doc_markdown, clippy::doc_link_with_quotes,
+            clippy::struct_excessive_bools,
             reason = "the texts are for users of the config file, who choose each value on its own"
         )]
         $vis struct $config {

@@ -6,6 +6,7 @@ use super::super::numbers::{Integer, KIB, MAX_COUNTED, SOME_TIME, Size, TIB, Tim
 use super::super::schema::keys;
 
 keys! {
+    /// Queries that ended in failure.
     pub struct DeadLettersConfig, DeadLettersSettings {
         /// Number that is kept; the oldest is removed first. 0 keeps none. A thousand is more than a person looks
         /// through, and with payloads of 1 KiB a few MiB.

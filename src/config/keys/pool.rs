@@ -15,6 +15,7 @@ use super::super::strings::{Choice, FilePath, Word, check_length, words};
 const SOCKET_DIR_MAX_BYTES: usize = 60;
 
 keys! {
+    /// Limits of all workers together.
     pub struct PoolConfig, PoolSettings {
         /// Workers alive at once, over all kinds. Each is a process that may hold a model or a browser, so the number
         /// is modest: raise it to what the machine's memory allows.

@@ -7,6 +7,7 @@ use super::super::numbers::{Integer, KIB, MAX_COUNTED, MAX_LIVE, Or, SOME_TIME, 
 use super::super::schema::keys;
 
 keys! {
+    /// Queries that wait for a worker.
     pub struct QueueConfig, QueueSettings {
         /// Queries that wait at once; more are refused with RESOURCE_EXHAUSTED, except that one of a higher priority
         /// displaces the newest of the lowest. A bound on memory: with payloads of 1 KiB this is some 100 MiB.

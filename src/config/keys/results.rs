@@ -8,6 +8,7 @@ use super::super::schema::keys;
 use super::super::strings::{Choice, words};
 
 keys! {
+    /// The event log of each query.
     pub struct ResultsConfig, ResultsSettings {
         /// Events kept of one query, beside its final one. An answer streamed word by word is far shorter; the output
         /// of a worker that floods is not.

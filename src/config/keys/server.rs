@@ -14,6 +14,7 @@ use super::super::schema::keys;
 use super::super::strings::{Choice, FilePath, HttpAddress, Listen, ListenAddress, Text, http_path, url, words};
 
 keys! {
+    /// The gRPC and HTTP endpoints.
     pub struct ServerConfig, ServerSettings {
         /// Address of the gRPC endpoint: an IP address and port, or the path of a Unix socket, like
         /// "/run/remuda.sock". Only this machine by default, because anybody who reaches the port can run queries;
