@@ -7,7 +7,7 @@ use std::{collections::VecDeque, path::PathBuf, sync::Mutex};
 
 use divan::{Bencher, black_box};
 use remuda::{
-    config::{Config, KindConfig, Overrides, Source},
+    config::{Config, KindConfig, Overrides, ConfigSource},
     pool::bench_support::ReadyWorkersBench,
 };
 
@@ -19,7 +19,7 @@ fn main() {
 
 fn kind(balance: &str) -> KindConfig {
     let text = format!("[kinds.k]\ncommand = [\"w\"]\nbalance = \"{balance}\"\n");
-    let source = Source::Text { name: "bench".to_owned(), text, base_dir: PathBuf::new() };
+    let source = ConfigSource::Text { name: "bench".to_owned(), text, base_dir: PathBuf::new() };
     Config::load(source, [], &Overrides::default()).expect("the config is right").kinds.remove(0)
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
     broker::{CancelOutcome, DeadLetter, FailedAttempt, QueryInfo},
-    config::{Change, Effect},
+    config::{Effect, ValueChange},
     model::{
         DeathCause, DeathCertificate, Event, EventBody, Failure, FailureReason, Outcome, RejectReason, Retrying,
         StopStage,
@@ -214,7 +214,7 @@ pub(super) fn scaled(scaled: &ScaleOutcome) -> proto::ScaleKindResponse {
 }
 
 pub(super) fn reload(reload: ReloadOutcome) -> proto::ReloadResponse {
-    let change = |change: Change| proto::ConfigChange {
+    let change = |change: ValueChange| proto::ConfigChange {
         path: change.path,
         old: change.old,
         new: change.new,

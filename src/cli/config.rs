@@ -11,7 +11,7 @@ use super::{
     output, words,
 };
 use crate::{
-    config::{self, Config, Listen, Overrides, ServerConfig, Source},
+    config::{self, Config, ConfigSource, Listen, Overrides, ServerConfig},
     pool::Reloader,
     security::{self, Security},
 };
@@ -31,7 +31,7 @@ fn file(place: ConfigPlace) -> Option<PathBuf> {
 pub(super) fn reloader(place: ConfigPlace, overrides: Overrides, server: ServerConfig) -> Option<Reloader> {
     let file = file(place)?;
     Some(Reloader::new(move || {
-        let loaded = Config::load(Source::File(file.clone()), config::environment(), &overrides);
+        let loaded = Config::load(ConfigSource::File(file.clone()), config::environment(), &overrides);
         let loaded = loaded.map_err(|mistakes| mistakes.to_string())?;
         let kept = security::check_secret_access(&server, &loaded.kinds, Path::new(OWN_BINARY));
         kept.map(|()| loaded).map_err(|error| error.to_string())
@@ -41,10 +41,10 @@ pub(super) fn reloader(place: ConfigPlace, overrides: Overrides, server: ServerC
 /// Loads what `serve` uses, and tells where it is from.
 pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config, String), Failure> {
     let (source, origin) = if let Some(file) = file(place) {
-        (Source::File(file.clone()), file.display().to_string())
+        (ConfigSource::File(file.clone()), file.display().to_string())
     } else {
         let executable = env::current_exe().map_err(Failure::system)?;
-        (Source::BuiltIn { executable }, "built-in defaults".to_owned())
+        (ConfigSource::BuiltIn { executable }, "built-in defaults".to_owned())
     };
     Ok((Config::load(source, config::environment(), overrides)?, origin))
 }
@@ -52,7 +52,7 @@ pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config,
 /// Says of a file what `serve` would say of it, and of the files that protect the server.
 pub(super) fn check(file: PathBuf) -> Result<Exit, Failure> {
     let name = file.display().to_string();
-    let config = Config::load(Source::File(file), config::environment(), &Overrides::default())?;
+    let config = Config::load(ConfigSource::File(file), config::environment(), &Overrides::default())?;
     let (_, risks) = Security::load(&config, Path::new(OWN_BINARY)).map_err(Failure::system)?;
     for risk in risks {
         output::warning(&risk.to_string());

@@ -201,12 +201,12 @@ impl Greeting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Source;
+    use crate::config::ConfigSource;
 
     /// With these lines in `[server]`.
     fn greeting<'a>(origin: &'a str, kinds: &'a [String], addresses: &'a Addresses, server: &str) -> Greeting<'a> {
         let text = format!("[server]\n{server}\n[kinds.k]\ncommand = [\"x\"]\n");
-        let source = Source::Text { name: "t.toml".to_owned(), text, base_dir: "/".into() };
+        let source = ConfigSource::Text { name: "t.toml".to_owned(), text, base_dir: "/".into() };
         let config = Config::load(source, [], &Overrides::default()).unwrap();
         Greeting { program: "remuda", origin, kinds, addresses, doors: Doors::of(&config.server) }
     }

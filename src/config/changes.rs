@@ -12,7 +12,7 @@ const HIDDEN: &str = "(hidden)";
 
 /// One value that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct ValueChange {
     /// As `pool.max_workers` or `kinds.embed.max`; `kinds.embed` for a whole kind, and
     /// `kinds.embed.env.TOKEN` for a variable.
     pub path: String,
@@ -27,7 +27,7 @@ pub struct Change {
 /// Every difference between the configuration in effect and one that is to replace it: first those of the whole
 /// server, then those of the kinds. In each of the two, removals come last. The order of the kinds is no difference.
 #[must_use]
-pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
+pub fn changes(old: &Config, new: &Config) -> Vec<ValueChange> {
     let mut changes = compare(&general_values(old), &general_values(new));
     changes.extend(changes_of_kinds(&old.kinds, &new.kinds));
     changes
@@ -86,9 +86,9 @@ fn kind_values(config: &KindConfig) -> Vec<SetValue> {
     values
 }
 
-fn compare(old: &[SetValue], new: &[SetValue]) -> Vec<Change> {
+fn compare(old: &[SetValue], new: &[SetValue]) -> Vec<ValueChange> {
     let find = |values: &'_ [SetValue], path: &str| values.iter().position(|value| value.path == path);
-    let change = |value: &SetValue, old: Option<&SetValue>, new: Option<&SetValue>| Change {
+    let change = |value: &SetValue, old: Option<&SetValue>, new: Option<&SetValue>| ValueChange {
         path: value.path.clone(),
         old: old.map(SetValue::shown),
         new: new.map(SetValue::shown),
@@ -101,12 +101,12 @@ fn compare(old: &[SetValue], new: &[SetValue]) -> Vec<Change> {
     set.chain(unset.map(|value| change(value, Some(value), None))).collect()
 }
 
-fn changes_of_kinds(old: &[KindConfig], new: &[KindConfig]) -> Vec<Change> {
+fn changes_of_kinds(old: &[KindConfig], new: &[KindConfig]) -> Vec<ValueChange> {
     let find = |kinds: &'_ [KindConfig], name: &str| kinds.iter().position(|kind| *kind.name == *name);
     let whole = |kind: &KindConfig, effect| {
         let command = Some(toml_strings(&kind.command));
         let (old, new) = if effect == Effect::KindAdded { (None, command) } else { (command, None) };
-        Change { path: format!("kinds.{}", kind.name), old, new, effect }
+        ValueChange { path: format!("kinds.{}", kind.name), old, new, effect }
     };
     let mut changes = Vec::new();
     for kind in new {

@@ -22,12 +22,12 @@ fn compose(kind: &KindConfig, server: impl Iterator<Item = (String, String)>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Overrides, Source};
+    use crate::config::{Config, ConfigSource, Overrides};
 
     #[test]
     fn worker_gets_base_passed_and_set_variables() {
         let text = "[kinds.k]\ncommand = [\"x\"]\npass_env = [\"CUDA\"]\nenv = { LANG = \"C\", MODE = \"fast\" }\n";
-        let source = Source::Text { name: "t.toml".to_owned(), text: text.to_owned(), base_dir: "/".into() };
+        let source = ConfigSource::Text { name: "t.toml".to_owned(), text: text.to_owned(), base_dir: "/".into() };
         let config = Config::load(source, [], &Overrides::default()).unwrap();
         let server = [("PATH", "/bin"), ("LANG", "de"), ("CUDA", "0"), ("TOKEN", "secret")];
         let server = server.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter();

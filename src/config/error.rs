@@ -35,7 +35,7 @@ pub(super) struct Mistake {
     pub(super) location: Location,
     /// The section and key, as `kinds.embed.min`; empty when the mistake is in no key.
     pub(super) path: String,
-    /// What is wrong, on one line.
+    /// The problem, on one line.
     pub(super) problem: String,
 }
 

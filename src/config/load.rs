@@ -17,7 +17,7 @@ const NOT_UTF8: &str = "is not valid UTF-8";
 
 /// Source of the configuration.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum ConfigSource {
     /// A TOML file.
     File(PathBuf),
     /// TOML text; mistakes are reported under `name`, and relative paths start at `base_dir`.
@@ -50,7 +50,7 @@ impl Config {
     ///
     /// Every mistake that was found, or the reason why the file could not be read.
     pub fn load(
-        source: Source,
+        source: ConfigSource,
         env: impl IntoIterator<Item = (String, String)>,
         overrides: &Overrides,
     ) -> Result<Self, ConfigErrors> {
@@ -83,7 +83,7 @@ struct SourceText {
     text: Result<String, (Location, String)>,
 }
 
-impl Source {
+impl ConfigSource {
     fn open(self) -> SourceText {
         match self {
             Self::File(path) => SourceText {

@@ -38,7 +38,7 @@ mod changes;
 #[cfg(test)]
 mod tests;
 
-pub use changes::{Change, changes};
+pub use changes::{ValueChange, changes};
 pub use environment::worker_environment;
 pub use error::ConfigErrors;
 pub use keys::confinement::Confinement;
@@ -50,7 +50,7 @@ pub use keys::recovery::{Recovery, RecoveryConfig};
 pub use keys::results::{Overflow, ResultsConfig};
 pub use keys::retry::RetryConfig;
 pub use keys::server::{Compression, ServerConfig, TlsFiles};
-pub use load::{Overrides, Source, environment};
+pub use load::{ConfigSource, Overrides, environment};
 pub use model::Config;
 pub use schema::Effect;
 pub use show::{example, show};

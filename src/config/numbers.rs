@@ -36,7 +36,7 @@ pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1).
 /// For a wait of which half must still be one.
 pub(super) const HALVABLE_TIME: RangeInclusive<Duration> = Duration::from_millis(2)..=LONGEST_TIME;
 
-/// What the other format takes, or a word for no value.
+/// A value of another format, or a word for no value.
 pub(super) struct Or<S>(pub(super) &'static str, pub(super) S);
 
 impl<T, S: Scalar<T>> Scalar<Option<T>> for Or<S> {

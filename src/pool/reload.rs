@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tracing::{info, warn};
 
 use crate::{
-    config::{self, Change, Config, Effect, KindConfig, PoolConfig},
+    config::{self, Config, Effect, KindConfig, PoolConfig, ValueChange},
     model::DeathCause,
     worker::StopMode,
 };
@@ -26,7 +26,7 @@ pub struct Reloader(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 /// The changes that a reload found, and whether they are in force now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReloadOutcome {
-    pub changes: Vec<Change>,
+    pub changes: Vec<ValueChange>,
     pub applied: bool,
 }
 
@@ -59,7 +59,7 @@ impl Operations {
         Ok(ReloadOutcome { changes, applied })
     }
 
-    fn apply(&self, new: Config, changes: &[Change]) {
+    fn apply(&self, new: Config, changes: &[ValueChange]) {
         let PoolContext { kinds, metrics, events, .. } = &*self.context;
         log_changes(changes);
         for kind in kinds.configured() {
@@ -103,11 +103,11 @@ impl Operations {
 }
 
 /// True if a reload can put the change in force.
-fn is_reloadable(change: &Change) -> bool {
+fn is_reloadable(change: &ValueChange) -> bool {
     change.effect != Effect::NeedsRestart
 }
 
-fn log_changes(changes: &[Change]) {
+fn log_changes(changes: &[ValueChange]) {
     for change in changes {
         match change.effect {
             Effect::NeedsRestart => warn!(key = change.path, "a changed key holds only after a restart"),
@@ -116,7 +116,7 @@ fn log_changes(changes: &[Change]) {
     }
 }
 
-fn describe(change: &Change) -> String {
+fn describe(change: &ValueChange) -> String {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     let effect = match change.effect {
         Effect::KindAdded => return format!("{} added", change.path),

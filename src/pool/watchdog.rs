@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use crate::{
         broker::Broker,
-        config::{Config, Overrides, Source},
+        config::{Config, ConfigSource, Overrides},
         http,
         metrics::Metrics,
         pool::{Pool, PoolParams, PoolParts},
@@ -65,7 +65,7 @@ mod tests {
     /// A pool whose supervisor is never run.
     fn unattended() -> Pool {
         let text = "[kinds.k]\ncommand = [\"w\"]\n".to_owned();
-        let source = Source::Text { name: "test".to_owned(), text, base_dir: "/".into() };
+        let source = ConfigSource::Text { name: "test".to_owned(), text, base_dir: "/".into() };
         let config = Config::load(source, [], &Overrides::default()).expect("a sound config");
         let metrics = Arc::new(Metrics::new());
         let broker = Broker::memory(server::limits(&config), metrics.query.clone());

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{PoolWorker, WorkerSpec};
 use crate::{
-    config::{Config, KindConfig, Overrides, Source},
+    config::{Config, ConfigSource, KindConfig, Overrides},
     metrics::Metrics,
     model::WorkerId,
     state::WorkerState,
@@ -13,7 +13,7 @@ use crate::{
 /// A kind with these settings.
 pub(super) fn kind(settings: &str) -> KindConfig {
     let text = format!("[kinds.k]\ncommand = [\"w\"]\n{settings}\n");
-    let source = Source::Text { name: "test".to_owned(), text, base_dir: "/".into() };
+    let source = ConfigSource::Text { name: "test".to_owned(), text, base_dir: "/".into() };
     Config::load(source, [], &Overrides::default()).expect("a sound config").kinds.remove(0)
 }
 

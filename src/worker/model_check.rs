@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     broker::{Broker, Claim, ClaimScope, Claimant, Lease, MemoryLimits, NewQuery, Output},
-    config::{Config, Overflow, Overrides, Source},
+    config::{Config, ConfigSource, Overflow, Overrides},
     metrics::{KindMetrics, Metrics},
     model::{DeathCause, DeathCertificate, QueryId, QuerySpec, WorkerId},
     model_check::sample,
@@ -57,7 +57,7 @@ impl Stage {
 
     async fn new() -> Self {
         let text = "[kinds.k]\ncommand = [\"w\"]\n".to_owned();
-        let source = Source::Text { name: "model".to_owned(), text, base_dir: PathBuf::new() };
+        let source = ConfigSource::Text { name: "model".to_owned(), text, base_dir: PathBuf::new() };
         let metrics = Arc::new(Metrics::new());
         let sockets = tempfile::tempdir().unwrap();
         let context = SpawnContext {

@@ -1,7 +1,7 @@
 //! Tests of the differences that a reload finds, and of their effects.
 
 use super::super::schema::Fallback;
-use super::super::{Change, Config, Effect, changes};
+use super::super::{Config, Effect, ValueChange, changes};
 use super::{KeyIn, MINIMAL, all_keys, loaded, with_key};
 
 /// A value other than the default, for each key that is not in `MINIMAL` or has no example.
@@ -106,12 +106,12 @@ fn only_keys_of_kinds_roll_and_none_of_them_needs_a_restart() {
     }
 }
 
-fn change(path: &str, old: Option<&str>, new: Option<&str>, effect: Effect) -> Change {
-    Change { path: path.to_owned(), old: old.map(str::to_owned), new: new.map(str::to_owned), effect }
+fn change(path: &str, old: Option<&str>, new: Option<&str>, effect: Effect) -> ValueChange {
+    ValueChange { path: path.to_owned(), old: old.map(str::to_owned), new: new.map(str::to_owned), effect }
 }
 
 #[track_caller]
-fn expect_changes(old: &str, new: &str, expected: &[Change]) {
+fn expect_changes(old: &str, new: &str, expected: &[ValueChange]) {
     assert_eq!(changes(&loaded(old), &loaded(new)), expected);
 }
 

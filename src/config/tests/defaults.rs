@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::super::schema::Fallback;
 use super::super::{
-    Affinity, Balance, Config, Confinement, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow, Overrides,
-    PoolConfig, QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Source, Transport,
+    Affinity, Balance, Config, ConfigSource, Confinement, DeadLettersConfig, Eviction, KindConfig, Listen, Overflow,
+    Overrides, PoolConfig, QueueConfig, Recovery, RecoveryConfig, ResultsConfig, RetryConfig, ServerConfig, Transport,
     WorkDir,
 };
 use super::{MINIMAL, all_keys, loaded, with_key};
@@ -155,7 +155,7 @@ fn writing_a_default_changes_nothing() {
 #[test]
 fn built_in_config_serves_the_echo_worker() {
     let executable = PathBuf::from("/opt/re \"muda\\/remuda");
-    let source = Source::BuiltIn { executable };
+    let source = ConfigSource::BuiltIn { executable };
     let config = Config::load(source, [], &Overrides::default()).unwrap();
     assert_eq!(config.server, documented().server);
     let echo = KindConfig {

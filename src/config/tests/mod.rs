@@ -18,14 +18,17 @@ use std::path::PathBuf;
 
 use super::keys::SECTIONS;
 use super::schema::{ConfigKey, Fallback, Section};
-use super::{Config, ConfigErrors, Overrides, Source};
+use super::{Config, ConfigErrors, ConfigSource, Overrides};
 
 /// The shortest config that loads.
 const MINIMAL: &str = "[kinds.k]\ncommand = [\"w\"]\n";
 
 fn load_with(text: &str, env: &[(&str, &str)], overrides: &Overrides) -> Result<Config, ConfigErrors> {
-    let source =
-        Source::Text { name: "remuda.toml".to_owned(), text: text.to_owned(), base_dir: PathBuf::from("/etc/remuda") };
+    let source = ConfigSource::Text {
+        name: "remuda.toml".to_owned(),
+        text: text.to_owned(),
+        base_dir: PathBuf::from("/etc/remuda"),
+    };
     let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
     Config::load(source, env, overrides)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::schema::Fallback;
-use super::super::{Config, Overrides, Source, example, show};
+use super::super::{Config, ConfigSource, Overrides, example, show};
 use super::{MINIMAL, all_keys, loaded, with_key};
 
 /// Every value differs from its default, and strings hold characters that are hard to quote.
@@ -125,7 +125,7 @@ fn shown_config_loads_to_the_same_again() {
         let config = loaded(text);
         let shown = show(&config);
         let source =
-            Source::Text { name: "shown".to_owned(), text: shown.clone(), base_dir: PathBuf::from("/elsewhere") };
+            ConfigSource::Text { name: "shown".to_owned(), text: shown.clone(), base_dir: PathBuf::from("/elsewhere") };
         let again = Config::load(source, [], &Overrides::default());
         let again = again.unwrap_or_else(|errors| panic!("{errors}\n{shown}"));
         assert_eq!(again, config, "{shown}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::super::{Config, Overrides, Source, WorkDir, environment};
+use super::super::{Config, ConfigSource, Overrides, WorkDir, environment};
 use super::MINIMAL;
 
 /// A directory that is gone after the test.
@@ -31,7 +31,7 @@ impl Drop for Directory {
 }
 
 fn load(path: &Path) -> Result<Config, String> {
-    let source = Source::File(path.to_owned());
+    let source = ConfigSource::File(path.to_owned());
     Config::load(source, [], &Overrides::default()).map_err(|errors| errors.to_string())
 }
 
@@ -82,7 +82,7 @@ fn byte_order_mark_is_ignored() {
 fn executable_whose_path_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let executable = std::ffi::OsString::from_vec(vec![b'/', 0xff]).into();
-    let errors = Config::load(Source::BuiltIn { executable }, [], &Overrides::default());
+    let errors = Config::load(ConfigSource::BuiltIn { executable }, [], &Overrides::default());
     assert_eq!(
         errors.unwrap_err().to_string(),
         "the built-in config: is not valid UTF-8\n1 mistake in the built-in config"

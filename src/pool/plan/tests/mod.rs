@@ -16,7 +16,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{DemandView, KindView, PoolView, StartHealth, Step, WorkerView, plan};
 use crate::{
-    config::{Config, Eviction, KindConfig, Overrides, Source},
+    config::{Config, ConfigSource, Eviction, KindConfig, Overrides},
     model::{DeathCause, WorkerId},
     state::WorkerState,
 };
@@ -30,7 +30,7 @@ fn seconds(seconds: f64) -> Duration {
 /// A kind's configuration: these lines and the defaults.
 fn config(name: &str, settings: &str) -> KindConfig {
     let text = format!("[pool]\nmax_workers = 1000\n[kinds.{name}]\ncommand = [\"w\"]\n{settings}\n");
-    let source = Source::Text { name: "test".to_owned(), text, base_dir: PathBuf::new() };
+    let source = ConfigSource::Text { name: "test".to_owned(), text, base_dir: PathBuf::new() };
     Config::load(source, [], &Overrides::default()).unwrap_or_else(|errors| panic!("{errors}")).kinds.remove(0)
 }
 
