@@ -7,7 +7,7 @@ use std::{collections::VecDeque, path::PathBuf, sync::Mutex};
 
 use divan::{Bencher, black_box};
 use remuda::{
-    config::{Config, KindConfig, Overrides, ConfigSource},
+    config::{Config, ConfigSource, KindConfig, Overrides},
     pool::bench_support::ReadyWorkersBench,
 };
 
