@@ -189,6 +189,18 @@ fn check_named_tests(page: &str, text: &str) -> usize {
     named.len()
 }
 
+#[test]
+fn code_map_is_short_and_names_paths_that_exist() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert!(page.lines().count() <= 200, "ARCHITECTURE.md has {} lines", page.lines().count());
+    let tops = ["src/", "tests/", "benches/", "proto/", "deploy/", "docs/"];
+    let paths: Vec<_> = page.split('`').filter(|word| tops.iter().any(|top| word.starts_with(top))).collect();
+    assert!(paths.len() > 30, "{paths:?}");
+    for path in paths {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}");
+    }
+}
+
 /// The top-level modules from the bottom up: each imports only modules that stand before it. So nothing of the server knows the
 /// command line, the client or the load generator.
 const LAYERS: [&str; 20] = [
