@@ -1,7 +1,8 @@
-//! The baseline that a pool is measured against: a bare tonic server that answers Execute with the stream that a pool of echo
-//! workers would give, with no pool and no worker behind it.
+//! The baseline that a pool is compared with: a bare tonic server that answers Execute with the stream of a pool of echo
+//! workers, but without a pool or workers.
 
 use std::{
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -9,10 +10,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_stream::Stream;
-use tokio_util::sync::CancellationToken;
 use tonic::{
     Request, Response, Status,
     transport::{Server, server::TcpIncoming},
@@ -24,30 +23,25 @@ use crate::api::proto::{
 };
 use crate::{
     model::QueryId,
-    workers::echo::{self, Answer},
+    workers::echo::{self, SizedAnswer},
 };
 
-#[derive(Debug, Error)]
-#[error("the baseline failed: {0}")]
-pub struct BaselineError(#[from] tonic::transport::Error);
-
-/// Serves until `closing` is cancelled.
-pub async fn serve_baseline(listener: TcpListener, closing: CancellationToken) -> Result<(), BaselineError> {
-    let baseline = WorkerPoolServer::new(Baseline::default()).max_decoding_message_size(usize::MAX);
+/// Serves until the future is dropped.
+pub async fn serve_baseline(listener: TcpListener) -> io::Result<()> {
+    let baseline = WorkerPoolServer::new(BaselineService::default()).max_decoding_message_size(usize::MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    Server::builder().add_service(baseline).serve_with_incoming_shutdown(incoming, closing.cancelled()).await?;
-    Ok(())
+    Server::builder().add_service(baseline).serve_with_incoming(incoming).await.map_err(io::Error::other)
 }
 
-/// Remembers the last answer: a load asks the same thing again and again, and reading a payload is not the baseline's work.
+/// Keeps the last answer: a load repeats one payload, and parsing it is not the work to be measured.
 #[derive(Debug, Default)]
-struct Baseline {
-    last: Mutex<Option<Arc<Prepared>>>,
+struct BaselineService {
+    last: Mutex<Option<Arc<PreparedAnswer>>>,
 }
 
 /// The whole answer to a payload.
 #[derive(Debug)]
-struct Prepared {
+struct PreparedAnswer {
     payload: String,
     accepted: SubmitResponse,
     messages: u64,
@@ -55,14 +49,14 @@ struct Prepared {
     complete: Event,
 }
 
-impl Baseline {
-    fn prepare(&self, query: Option<proto::Query>) -> Result<Arc<Prepared>, Status> {
+impl BaselineService {
+    fn prepare(&self, query: Option<proto::Query>) -> Result<Arc<PreparedAnswer>, Status> {
         let payload = query.unwrap_or_default().payload;
         let mut last = self.last.lock();
         match &*last {
             Some(prepared) if prepared.payload == payload => Ok(prepared.clone()),
             _ => {
-                let prepared = Arc::new(Prepared::new(payload)?);
+                let prepared = Arc::new(PreparedAnswer::new(payload)?);
                 *last = Some(prepared.clone());
                 Ok(prepared)
             }
@@ -70,11 +64,11 @@ impl Baseline {
     }
 }
 
-impl Prepared {
+impl PreparedAnswer {
     fn new(payload: String) -> Result<Self, Status> {
-        let refused = "the baseline only knows payloads such as {\"stream\":1000,\"size\":200}";
-        let Answer { messages, content, result } =
-            echo::answer(&payload).ok_or_else(|| Status::invalid_argument(refused))?;
+        let refused = "the baseline supports only payloads such as {\"stream\":1000,\"size\":200}";
+        let SizedAnswer { messages, content, result } =
+            echo::sized_answer(&payload).ok_or_else(|| Status::invalid_argument(refused))?;
         let event = |sequence, body| {
             let at = Some(SystemTime::now().into());
             Event { sequence, attempt: 1, at, body: Some(body) }
@@ -96,13 +90,13 @@ impl Prepared {
 }
 
 /// The answer, from the acceptance to the final event.
-struct Answering {
-    prepared: Arc<Prepared>,
-    /// The number of the next event; `None` before the acceptance.
+struct AnswerStream {
+    prepared: Arc<PreparedAnswer>,
+    /// Sequence number of the next event; `None` before the acceptance.
     next: Option<u64>,
 }
 
-impl Stream for Answering {
+impl Stream for AnswerStream {
     type Item = Result<ExecuteResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -117,17 +111,17 @@ impl Stream for Answering {
 }
 
 #[tonic::async_trait]
-impl WorkerPool for Baseline {
+impl WorkerPool for BaselineService {
     async fn submit(&self, request: Request<proto::SubmitRequest>) -> Result<Response<SubmitResponse>, Status> {
         let prepared = self.prepare(request.into_inner().query)?;
         Ok(Response::new(prepared.accepted.clone()))
     }
 
-    type ExecuteStream = Answering;
+    type ExecuteStream = AnswerStream;
 
-    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Answering>, Status> {
+    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<AnswerStream>, Status> {
         let prepared = self.prepare(request.into_inner().query)?;
-        Ok(Response::new(Answering { prepared, next: None }))
+        Ok(Response::new(AnswerStream { prepared, next: None }))
     }
 
     type StreamResultsStream = tokio_stream::Empty<Result<proto::StreamResultsResponse, Status>>;
@@ -136,18 +130,18 @@ impl WorkerPool for Baseline {
         &self,
         _: Request<proto::StreamResultsRequest>,
     ) -> Result<Response<Self::StreamResultsStream>, Status> {
-        Err(nothing_here())
+        Err(unsupported())
     }
 
     async fn cancel(&self, _: Request<proto::CancelRequest>) -> Result<Response<proto::CancelResponse>, Status> {
-        Err(nothing_here())
+        Err(unsupported())
     }
 
     async fn health(&self, _: Request<proto::HealthRequest>) -> Result<Response<proto::HealthResponse>, Status> {
-        Err(nothing_here())
+        Err(unsupported())
     }
 }
 
-fn nothing_here() -> Status {
+fn unsupported() -> Status {
     Status::unimplemented("the baseline answers Execute and Submit only")
 }

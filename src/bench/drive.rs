@@ -1,4 +1,4 @@
-//! Drives one round of load: so many loops, each running one query after the other.
+//! Runs one round of load: concurrent loops, each of which runs one query after the other.
 
 use std::{
     sync::{
@@ -18,64 +18,62 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     progress::Progress,
-    round::{Round, Tally},
+    round::{Round, RoundCounts},
 };
 use crate::{
     api::proto::Query,
-    client::{Caller, Client, ClientError, Endpoint},
+    client::{Client, ClientError, Endpoint, LoadCaller},
 };
 
-/// After a failure: a server that is gone would else be asked a million times.
-const PAUSE: Duration = Duration::from_millis(10);
-/// How long queries may go on after someone has lost patience.
-const LAST_WAIT: Duration = Duration::from_secs(1);
+/// Delay after a failure, so that a server that is gone is not called in a busy loop.
+const FAILURE_DELAY: Duration = Duration::from_millis(10);
+/// Time for running queries to end after an interrupt.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
 
-/// What every round is made of.
+/// The load of every round.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub struct LoadSpec {
     pub query: Query,
-    /// Queries at a time.
     pub concurrency: usize,
-    /// A query that takes longer counts as hung.
+    /// Queries that take longer count as hung.
     pub timeout: Duration,
-    pub call: Call,
+    pub call: LoadCall,
 }
 
-/// How a query is handed over.
+/// The call that a query is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    /// Runs it to its end.
+pub enum LoadCall {
+    /// Runs the query to its end.
     Execute,
-    /// Has it accepted, no more.
+    /// Ends when the query is accepted.
     Submit,
 }
 
-/// How long a round goes on.
+/// The length of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// No query is begun after this.
-    For(Duration),
-    /// So many queries.
-    Count(u64),
+pub enum RoundLength {
+    /// No query begins after this time.
+    Duration(Duration),
+    Queries(u64),
 }
 
 /// The connections to one server.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct LoadTarget {
     connections: Vec<Client>,
 }
 
-/// What the loops of a round share.
-struct Shared {
+/// State that the loops of a round share.
+struct RoundState {
     timeout: Duration,
     until: Option<Instant>,
-    /// Queries yet to be begun.
+    /// Queries that have not begun.
     left: AtomicU64,
     stopped: AtomicBool,
     progress: Arc<Progress>,
 }
 
-impl Target {
+impl LoadTarget {
     pub(super) async fn connect(endpoint: &Endpoint, connections: usize) -> Result<Self, ClientError> {
         let mut opened = Vec::with_capacity(connections);
         for _ in 0..connections.max(1) {
@@ -84,76 +82,76 @@ impl Target {
         Ok(Self { connections: opened })
     }
 
-    /// Runs one round, or as much of it as there is time for until `stop`.
-    pub(super) async fn drive(
+    /// Runs one round, or a part of it if `stop` is cancelled meanwhile.
+    pub(super) async fn run(
         &self,
-        load: &Load,
-        extent: Extent,
+        load: &LoadSpec,
+        length: RoundLength,
         progress: &Arc<Progress>,
         stop: &CancellationToken,
     ) -> Round {
         let begun = Instant::now();
-        let (until, left) = match extent {
-            Extent::For(duration) => (begun.checked_add(duration), u64::MAX),
-            Extent::Count(count) => (None, count),
+        let (until, left) = match length {
+            RoundLength::Duration(duration) => (begun.checked_add(duration), u64::MAX),
+            RoundLength::Queries(count) => (None, count),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RoundState {
             timeout: load.timeout,
             until,
             left: AtomicU64::new(left),
             stopped: AtomicBool::new(false),
             progress: progress.clone(),
         });
-        let tallies: Vec<_> = self.connections.iter().map(|_| Arc::new(Mutex::new(Tally::new()))).collect();
+        let parts: Vec<_> = self.connections.iter().map(|_| Arc::new(Mutex::new(RoundCounts::new()))).collect();
         let mut loops = JoinSet::new();
-        for (connection, tally) in self.connections.iter().zip(&tallies).cycle().take(load.concurrency) {
+        for (connection, counts) in self.connections.iter().zip(&parts).cycle().take(load.concurrency) {
             let query = load.query.clone();
             let caller = match load.call {
-                Call::Execute => connection.executing(query),
-                Call::Submit => connection.submitting(query),
+                LoadCall::Execute => connection.execute_caller(query),
+                LoadCall::Submit => connection.submit_caller(query),
             };
-            loops.spawn(shared.clone().run(caller, tally.clone()));
+            loops.spawn(shared.clone().run(caller, counts.clone()));
         }
         finish(&mut loops, &shared, stop).await;
         let took = begun.elapsed();
-        let mut tally = Tally::new();
-        for part in &tallies {
-            tally.add(&part.lock());
+        let mut counts = RoundCounts::new();
+        for part in &parts {
+            counts.add(&part.lock());
         }
-        Round { tally, took }
+        Round { counts, took, killed: 0 }
     }
 }
 
-/// Waits for all loops. After a stop, those that do not end soon are ended; their last queries count as never begun.
-async fn finish(loops: &mut JoinSet<()>, shared: &Shared, stop: &CancellationToken) {
+/// Waits for all loops. After a stop, loops that do not end soon are aborted; their last queries are not counted.
+async fn finish(loops: &mut JoinSet<()>, shared: &RoundState, stop: &CancellationToken) {
     let all = async |loops: &mut JoinSet<()>| while loops.join_next().await.is_some() {};
     select! {
         () = all(loops) => return,
         () = stop.cancelled() => shared.stopped.store(true, Ordering::Relaxed),
     }
-    let _ = timeout(LAST_WAIT, all(loops)).await;
+    let _ = timeout(INTERRUPT_GRACE, all(loops)).await;
     loops.shutdown().await;
 }
 
-impl Shared {
-    async fn run(self: Arc<Self>, mut caller: Caller, tally: Arc<Mutex<Tally>>) {
+impl RoundState {
+    async fn run(self: Arc<Self>, mut caller: LoadCaller, counts: Arc<Mutex<RoundCounts>>) {
         while let Some(begun) = self.next() {
             match timeout(self.timeout, caller.call()).await {
-                Ok(Ok(heard)) => {
-                    let first = heard.first_message.map(|at| at - begun);
-                    tally.lock().completed(heard.messages, begun.elapsed(), first);
+                Ok(Ok(stats)) => {
+                    let first_message = stats.first_message.map(|at| at - begun);
+                    counts.lock().record_completed(stats.messages, begun.elapsed(), first_message);
                 }
-                Ok(Err(failed)) => {
-                    tally.lock().failed(failed);
-                    sleep(PAUSE).await;
+                Ok(Err(failure)) => {
+                    counts.lock().record_failure(failure);
+                    sleep(FAILURE_DELAY).await;
                 }
-                Err(_) => tally.lock().hung += 1,
+                Err(_) => counts.lock().hung += 1,
             }
-            self.progress.one_more();
+            self.progress.record_ended();
         }
     }
 
-    /// When the next query begins, if there is to be one.
+    /// Start time of the next query, if the round is not over.
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
         if self.stopped.load(Ordering::Relaxed) || self.until.is_some_and(|until| now >= until) {

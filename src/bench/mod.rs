@@ -1,4 +1,4 @@
-//! The load generator: makes queries, runs them many at a time in rounds, and measures how long they take.
+//! The load generator: runs many concurrent queries in rounds and measures their rates and latencies.
 
 mod baseline;
 mod baseline_server;
@@ -14,26 +14,26 @@ mod run;
 mod spawned_server;
 mod stats;
 mod subject;
-mod temp_dir;
 
 use std::io;
 
 use thiserror::Error;
 
-pub use baseline::{BaselineError, serve_baseline};
-pub use drive::{Call, Extent, Load};
-pub use payload::{PayloadTooSmall, payload};
-pub use progress::{Progress, Standing};
-pub use results::{Ratio, Results, Single, Summary, UnderChaos};
-pub use run::{Compare, Session};
+pub use baseline::serve_baseline;
+pub use drive::{LoadCall, LoadSpec, RoundLength};
+pub use payload::payload;
+pub use progress::{Progress, ProgressSnapshot};
+pub use results::{BaselineRatio, BenchSummary, ChaosStats, RunResults, SingleQueryRatio};
+pub use round::ErrorStats;
+pub use run::{BenchRun, CompareOptions};
 pub use spawned_server::SpawnedServer;
-pub use stats::{ErrorFigures, Figures, Percentiles};
+pub use stats::{Percentiles, SubjectStats};
 pub use subject::Subject;
 
 use crate::client::ClientError;
-pub use crate::workers::echo::SIZES;
+pub use crate::workers::echo::MESSAGE_SIZES;
 
-/// Why a run could not begin or go on.
+/// Failure to begin or continue a run.
 #[derive(Debug, Error)]
 pub enum BenchError {
     #[error(transparent)]
@@ -44,8 +44,8 @@ pub enum BenchError {
         "process {pid} of this machine is not worker {worker_id} of the server; workers can be killed only where they run, by \
          their user or root"
     )]
-    Stranger { worker_id: u64, pid: u32 },
-    #[error("the server of this run's own failed: {0}")]
+    NotLocal { worker_id: u64, pid: u32 },
+    #[error("the spawned server failed: {0}")]
     SpawnedServer(String),
     #[error("{0}")]
     System(#[from] io::Error),

@@ -1,4 +1,4 @@
-//! The only place where the load generator starts processes, and where it kills workers.
+//! Processes of the load generator: starts its own, and kills workers.
 
 use std::{
     ffi::OsStr,
@@ -16,34 +16,33 @@ use rustix::{
 };
 use tokio::time::sleep;
 
-/// Between two looks whether a process has ended.
-const LOOK: Duration = Duration::from_millis(5);
+/// Interval of checks that a process has ended.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A process that does not outlive this.
+/// A child process, killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Started(Child);
+pub(super) struct ChildProcess(Child);
 
-/// What became of the attempt to kill a worker.
+/// The result of an attempt to kill a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kill {
+pub(super) enum KillOutcome {
     Killed,
-    /// It had ended by then.
+    /// The process had ended already.
     Gone,
-    /// There is such a process, but it is not that worker.
-    Stranger,
+    /// The process is not that worker.
+    NotTheWorker,
 }
 
-impl Started {
-    /// Starts our own program with nothing in its environment but `environment`, in a process group of its own, so that Ctrl-C
-    /// is for us alone.
-    pub(super) fn new(program: &Path, arguments: &[&OsStr], environment: &[(&str, &OsStr)]) -> io::Result<Self> {
+impl ChildProcess {
+    /// Starts a program with only `environment`, in its own process group, so that Ctrl-C does not reach it.
+    pub(super) fn start(program: &Path, arguments: &[&OsStr], environment: &[(&str, &OsStr)]) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(environment.iter().copied()).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map(Self)
     }
 
-    /// The lines it writes to standard error; to be called once.
-    pub(super) fn log(&mut self) -> impl Iterator<Item = String> + Send + use<> {
+    /// The lines of its standard error; to be called once.
+    pub(super) fn stderr_lines(&mut self) -> impl Iterator<Item = String> + Send + use<> {
         self.0.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines().map_while(Result::ok))
     }
 
@@ -51,49 +50,49 @@ impl Started {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Asks it to stop, and waits so long for it; after that it is killed.
-    pub(super) async fn stop(mut self, patience: Duration) {
+    /// Sends SIGTERM, waits for the exit up to `limit`, and kills the process after that.
+    pub(super) async fn stop(mut self, limit: Duration) {
         if let Ok(pid) = i32::try_from(self.0.id())
             && let Some(pid) = Pid::from_raw(pid)
         {
-            // It is our child and not reaped, so this is its pid and nobody else's.
+            // A child that is not reaped keeps its pid, so the signal reaches no other process.
             let _ = kill_process(pid, Signal::TERM);
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         while !self.has_ended() && Instant::now() < deadline {
-            sleep(LOOK).await;
+            sleep(EXIT_POLL_INTERVAL).await;
         }
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether this process of this machine is that worker.
+/// True if this process of this machine is that worker.
 pub(super) fn is_worker(pid: u32, worker_id: u64) -> bool {
-    let mark = format!("REMUDA_WORKER_ID={worker_id}");
+    let variable = format!("REMUDA_WORKER_ID={worker_id}");
     fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes()))
 }
 
 /// Kills a worker with SIGKILL.
-pub(super) fn kill_worker(pid: u32, worker_id: u64) -> io::Result<Kill> {
-    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(Kill::Gone) };
-    // Held from before the look, so that what is killed is what was looked at.
+pub(super) fn kill_worker(pid: u32, worker_id: u64) -> io::Result<KillOutcome> {
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(KillOutcome::Gone) };
+    // Opened before the check, so that the process that is checked is the one that is killed.
     let handle = match pidfd_open(process, PidfdFlags::empty()) {
-        Err(Errno::SRCH) => return Ok(Kill::Gone),
+        Err(Errno::SRCH) => return Ok(KillOutcome::Gone),
         handle => handle?,
     };
     if !is_worker(pid, worker_id) {
-        return Ok(Kill::Stranger);
+        return Ok(KillOutcome::NotTheWorker);
     }
     match pidfd_send_signal(handle, Signal::KILL) {
-        Err(Errno::SRCH) => Ok(Kill::Gone),
-        sent => sent.map(|()| Kill::Killed).map_err(io::Error::from),
+        Err(Errno::SRCH) => Ok(KillOutcome::Gone),
+        sent => sent.map(|()| KillOutcome::Killed).map_err(io::Error::from),
     }
 }
 
@@ -102,26 +101,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_worker_is_killed() {
+    fn process_that_is_no_worker_is_not_killed() {
         let own = std::process::id();
         assert!(!is_worker(own, 1));
-        assert_eq!(kill_worker(own, 1).unwrap(), Kill::Stranger);
-        assert_eq!(kill_worker(0, 1).unwrap(), Kill::Gone);
+        assert_eq!(kill_worker(own, 1).unwrap(), KillOutcome::NotTheWorker);
+        assert_eq!(kill_worker(0, 1).unwrap(), KillOutcome::Gone);
         let mut ended = Command::new("true").spawn().unwrap();
         let pid = ended.id();
         ended.wait().unwrap();
-        assert_eq!(kill_worker(pid, 1).unwrap(), Kill::Gone);
+        assert_eq!(kill_worker(pid, 1).unwrap(), KillOutcome::Gone);
     }
 
     #[test]
-    fn worker_is_known_by_its_number() {
+    fn worker_is_known_by_its_id() {
         let mut worker = Command::new("sleep").arg("600").env("REMUDA_WORKER_ID", "7").spawn().unwrap();
-        // Until it has become that program, its environment is ours.
+        // Until the exec, its environment is that of this process.
         while !is_worker(worker.id(), 7) {
             std::thread::yield_now();
         }
-        assert_eq!(kill_worker(worker.id(), 77).unwrap(), Kill::Stranger);
-        assert_eq!(kill_worker(worker.id(), 7).unwrap(), Kill::Killed);
+        assert_eq!(kill_worker(worker.id(), 77).unwrap(), KillOutcome::NotTheWorker);
+        assert_eq!(kill_worker(worker.id(), 7).unwrap(), KillOutcome::Killed);
         assert!(!worker.wait().unwrap().success());
     }
 }

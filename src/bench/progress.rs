@@ -1,4 +1,4 @@
-//! How far a run has come, for whoever shows it meanwhile.
+//! The progress of a run, for a progress bar.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,55 +7,54 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{drive::Extent, subject::Subject};
+use super::{drive::RoundLength, subject::Subject};
 
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Queries of this round that have ended.
+    /// Queries of the current round that have ended.
     ended: AtomicU64,
-    stage: Mutex<Option<Stage>>,
+    round: Mutex<Option<CurrentRound>>,
 }
 
-/// The round that runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Stage {
+pub struct CurrentRound {
     pub subject: Subject,
-    /// 0 while it warms up.
-    pub round: u32,
+    /// 0 during the warm-up.
+    pub number: u32,
     begun: Instant,
-    extent: Extent,
+    length: RoundLength,
 }
 
-/// Where a round stands.
+/// The progress at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
-    pub stage: Stage,
+pub struct ProgressSnapshot {
+    pub round: CurrentRound,
     pub ended: u64,
-    /// Of the round, from 0 to 1.
+    /// Part of the round that is done, from 0 to 1.
     pub share: f64,
     pub elapsed: Duration,
 }
 
 impl Progress {
-    pub(super) fn begin(&self, subject: Subject, round: u32, extent: Extent) {
+    pub(super) fn begin(&self, subject: Subject, number: u32, length: RoundLength) {
         self.ended.store(0, Ordering::Relaxed);
-        *self.stage.lock() = Some(Stage { subject, round, begun: Instant::now(), extent });
+        *self.round.lock() = Some(CurrentRound { subject, number, begun: Instant::now(), length });
     }
 
-    pub(super) fn one_more(&self) {
+    pub(super) fn record_ended(&self) {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
     /// `None` before the first round.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more than a few digits")]
-    pub fn standing(&self) -> Option<Standing> {
-        let stage = (*self.stage.lock())?;
-        let (ended, elapsed) = (self.ended.load(Ordering::Relaxed), stage.begun.elapsed());
-        let share = match stage.extent {
-            Extent::For(duration) => elapsed.as_secs_f64() / duration.as_secs_f64(),
-            Extent::Count(count) => ended as f64 / count as f64,
+    pub fn snapshot(&self) -> Option<ProgressSnapshot> {
+        let round = (*self.round.lock())?;
+        let (ended, elapsed) = (self.ended.load(Ordering::Relaxed), round.begun.elapsed());
+        let share = match round.length {
+            RoundLength::Duration(duration) => elapsed.as_secs_f64() / duration.as_secs_f64(),
+            RoundLength::Queries(count) => ended as f64 / count as f64,
         };
-        Some(Standing { stage, ended, share: share.min(1.0), elapsed })
+        Some(ProgressSnapshot { round, ended, share: share.min(1.0), elapsed })
     }
 }

@@ -1,4 +1,4 @@
-//! A raw round trip: a query's line over a Unix socket to an echo worker and its answer back, with nothing between them.
+//! A raw round trip: a query's line over a Unix socket to an echo worker and back, without a server in between.
 
 use std::{
     ffi::OsStr,
@@ -10,43 +10,43 @@ use std::{
 
 use bytes::BytesMut;
 use memchr::memchr_iter;
+use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    drive::Extent,
-    process::Started,
-    round::{Round, Tally},
-    temp_dir::TempDir,
+    drive::RoundLength,
+    process::ChildProcess,
+    round::{Round, RoundCounts},
 };
 use crate::{model::QueryId, protocol::PoolFrame};
 
-const BUFFER: usize = 64 * 1024;
-/// What the worker's start, and each answer, may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks whether the worker has connected.
-const LOOK: Duration = Duration::from_millis(5);
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Time limit of the worker's start, and of each answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of checks that the worker has connected.
+const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(super) struct RawRoundTrip {
     stream: UnixStream,
-    // Dropped in this order: the worker's files go after it.
-    _worker: Started,
+    // Dropped in this order: the worker before its files.
+    _worker: ChildProcess,
     _files: TempDir,
     query: BytesMut,
-    /// Of an answer: its messages and the result.
+    /// Lines of an answer: its messages and the result.
     lines: u64,
     buffer: Vec<u8>,
 }
 
-impl Raw {
-    pub(super) fn start(program: &Path, place: &Path, payload: &str, messages: u64) -> io::Result<Self> {
-        let files = TempDir::new(place)?;
+impl RawRoundTrip {
+    pub(super) fn start(program: &Path, temp_dir: &Path, payload: &str, messages: u64) -> io::Result<Self> {
+        let files = tempfile::tempdir_in(temp_dir)?;
         let socket = files.path().join("socket");
         let listener = UnixListener::bind(&socket)?;
         let arguments: [&OsStr; 2] = ["worker".as_ref(), "echo".as_ref()];
-        let mut worker = Started::new(program, &arguments, &[("REMUDA_SOCKET", socket.as_os_str())])?;
+        let mut worker = ChildProcess::start(program, &arguments, &[("REMUDA_SOCKET", socket.as_os_str())])?;
         let stream = accept(&listener, &mut worker)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         let mut query = BytesMut::new();
         let id = QueryId::generate();
         PoolFrame::Query {
@@ -61,27 +61,27 @@ impl Raw {
         }
         .encode(&mut query);
         let mut raw =
-            Self { stream, _worker: worker, _files: files, query, lines: messages + 1, buffer: vec![0; BUFFER] };
-        raw.receive(1)?; // That it is ready.
+            Self { stream, _worker: worker, _files: files, query, lines: messages + 1, buffer: vec![0; BUFFER_BYTES] };
+        raw.receive(1)?; // The ready frame.
         Ok(raw)
     }
 
     /// Blocks until the round is over.
-    pub(super) fn drive(&mut self, extent: Extent, stop: &CancellationToken) -> io::Result<Round> {
+    pub(super) fn run(&mut self, length: RoundLength, stop: &CancellationToken) -> io::Result<Round> {
         let begun = Instant::now();
-        let mut tally = Tally::new();
+        let mut counts = RoundCounts::new();
         loop {
-            let over = match extent {
-                Extent::For(duration) => begun.elapsed() >= duration,
-                Extent::Count(count) => tally.completed >= count,
+            let over = match length {
+                RoundLength::Duration(duration) => begun.elapsed() >= duration,
+                RoundLength::Queries(count) => counts.completed >= count,
             };
             if over || stop.is_cancelled() {
-                return Ok(Round { tally, took: begun.elapsed() });
+                return Ok(Round { counts, took: begun.elapsed(), killed: 0 });
             }
             let sent = Instant::now();
             self.stream.write_all(&self.query)?;
             self.receive(self.lines)?;
-            tally.completed(self.lines - 1, sent.elapsed(), None);
+            counts.record_completed(self.lines - 1, sent.elapsed(), None);
         }
     }
 
@@ -97,9 +97,9 @@ impl Raw {
     }
 }
 
-fn accept(listener: &UnixListener, worker: &mut Started) -> io::Result<UnixStream> {
+fn accept(listener: &UnixListener, worker: &mut ChildProcess) -> io::Result<UnixStream> {
     listener.set_nonblocking(true)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
         match listener.accept() {
             Ok((stream, _)) => return stream.set_nonblocking(false).map(|()| stream),
@@ -108,7 +108,7 @@ fn accept(listener: &UnixListener, worker: &mut Started) -> io::Result<UnixStrea
             Err(_) if Instant::now() > deadline => {
                 return Err(io::Error::other("the echo worker did not connect in time"));
             }
-            Err(_) => std::thread::sleep(LOOK),
+            Err(_) => std::thread::sleep(CONNECT_POLL_INTERVAL),
         }
     }
 }

@@ -1,76 +1,70 @@
-//! What a whole run has shown: the figures of each subject, and what they mean beside each other.
+//! The results of a whole run: statistics of each subject, and the ratios between them.
 
 use serde::Serialize;
 
-use super::{
-    round::Round,
-    stats::Figures,
-    subject::{Outcome, Subject},
-};
+use super::{round::Round, stats::SubjectStats, subject::Subject};
 
 /// The rounds of a run.
 #[derive(Debug, Default)]
-pub struct Results {
+pub struct RunResults {
     rounds: Vec<(Subject, Round)>,
-    killed: u64,
     pub(super) interrupted: bool,
 }
 
-/// What the rounds come to; the names are those of the JSON.
+/// The report of a run; the names are those of the JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct BenchSummary {
     pub interrupted: bool,
-    pub remuda: Figures,
-    pub baseline: Option<Figures>,
-    pub ratio: Option<Ratio>,
-    pub single: Option<Single>,
-    pub chaos: Option<UnderChaos>,
+    pub remuda: SubjectStats,
+    pub baseline: Option<SubjectStats>,
+    pub ratio: Option<BaselineRatio>,
+    pub single: Option<SingleQueryRatio>,
+    pub chaos: Option<ChaosStats>,
 }
 
-/// The pool's figures divided by the baseline's.
+/// The pool's results divided by the baseline's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
+pub struct BaselineRatio {
     pub queries_per_second: f64,
     pub messages_per_second: Option<f64>,
     pub latency_p50: Option<f64>,
 }
 
-/// One query at a time: the pool beside what a call and a worker take by themselves.
+/// One query at a time: the pool's latency, and those of a bare call and of a bare worker.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Single {
+pub struct SingleQueryRatio {
     pub remuda_p50_us: f64,
     pub unary_p50_us: f64,
     pub raw_p50_us: f64,
-    /// The first by the sum of the others.
+    /// The first divided by the sum of the others.
     pub ratio: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct UnderChaos {
+pub struct ChaosStats {
     pub killed: u64,
     pub failed: u64,
     pub hung: u64,
-    /// The rate, divided by that of the undisturbed rounds.
+    /// Rate divided by that of the undisturbed rounds.
     pub rate_kept: Option<f64>,
-    pub figures: Figures,
+    pub figures: SubjectStats,
 }
 
-impl Results {
-    pub(super) fn add(&mut self, subject: Subject, outcome: Outcome) {
-        self.rounds.push((subject, outcome.round));
-        self.killed += outcome.killed;
+impl RunResults {
+    pub(super) fn add(&mut self, subject: Subject, round: Round) {
+        self.rounds.push((subject, round));
     }
 
     #[must_use]
-    pub fn summary(&self) -> Summary {
-        let remuda = self.figures(Subject::Pool).unwrap_or_else(|| Figures::of(&[]));
+    pub fn summary(&self) -> BenchSummary {
+        let remuda = self.figures(Subject::Pool).unwrap_or_else(|| SubjectStats::of(&[]));
         let baseline = self.figures(Subject::Baseline);
-        Summary {
+        BenchSummary {
             interrupted: self.interrupted,
-            ratio: baseline.as_ref().and_then(|baseline| Ratio::new(&remuda, baseline)),
+            ratio: baseline.as_ref().and_then(|baseline| BaselineRatio::new(&remuda, baseline)),
             single: self.single(&remuda),
-            chaos: self.figures(Subject::Chaos).map(|figures| UnderChaos {
-                killed: self.killed,
+            chaos: self.figures(Subject::Chaos).map(|figures| ChaosStats {
+                killed: self.rounds.iter().map(|(_, round)| round.killed).sum(),
                 failed: figures.failed,
                 hung: figures.hung,
                 rate_kept: quotient(figures.queries_per_second, remuda.queries_per_second),
@@ -82,23 +76,23 @@ impl Results {
     }
 
     /// `None` if it was not measured.
-    fn figures(&self, subject: Subject) -> Option<Figures> {
+    fn figures(&self, subject: Subject) -> Option<SubjectStats> {
         let rounds: Vec<_> = self.rounds.iter().filter(|(of, _)| *of == subject).map(|(_, round)| round).collect();
-        (!rounds.is_empty()).then(|| Figures::of(&rounds))
+        (!rounds.is_empty()).then(|| SubjectStats::of(&rounds))
     }
 
-    fn single(&self, remuda: &Figures) -> Option<Single> {
-        let p50 = |figures: &Figures| figures.latency_us.map(|latency| latency.p50);
+    fn single(&self, remuda: &SubjectStats) -> Option<SingleQueryRatio> {
+        let p50 = |figures: &SubjectStats| figures.latency_us.map(|latency| latency.p50);
         let remuda_p50_us = p50(remuda)?;
         let unary_p50_us = p50(&self.figures(Subject::Unary)?)?;
         let raw_p50_us = p50(&self.figures(Subject::Raw)?)?;
         let ratio = quotient(remuda_p50_us, unary_p50_us + raw_p50_us)?;
-        Some(Single { remuda_p50_us, unary_p50_us, raw_p50_us, ratio })
+        Some(SingleQueryRatio { remuda_p50_us, unary_p50_us, raw_p50_us, ratio })
     }
 }
 
-impl Ratio {
-    fn new(pool: &Figures, baseline: &Figures) -> Option<Self> {
+impl BaselineRatio {
+    fn new(pool: &SubjectStats, baseline: &SubjectStats) -> Option<Self> {
         let latency = pool.latency_us.zip(baseline.latency_us);
         Some(Self {
             queries_per_second: quotient(pool.queries_per_second, baseline.queries_per_second)?,
@@ -108,16 +102,16 @@ impl Ratio {
     }
 }
 
-impl Summary {
-    /// Whether every query gave its result, wherever it ran.
+impl BenchSummary {
+    /// True if every query of every subject completed.
     #[must_use]
     pub fn all_complete(&self) -> bool {
         let others = [self.baseline.as_ref(), self.chaos.as_ref().map(|chaos| &chaos.figures)];
-        self.remuda.all_complete() && others.into_iter().flatten().all(Figures::all_complete)
+        self.remuda.all_complete() && others.into_iter().flatten().all(SubjectStats::all_complete)
     }
 }
 
-/// `None` by zero.
+/// `None` if the divisor is zero.
 fn quotient(one: f64, other: f64) -> Option<f64> {
     (other > 0.0).then(|| one / other)
 }
@@ -126,12 +120,12 @@ fn quotient(one: f64, other: f64) -> Option<f64> {
 mod tests {
     use std::time::Duration;
 
-    use super::{super::round::Tally, *};
+    use super::{super::round::RoundCounts, *};
 
-    fn round(queries: u64, latency: Duration) -> Outcome {
-        let mut tally = Tally::new();
-        (0..queries).for_each(|_| tally.completed(1, latency, Some(latency)));
-        Outcome { round: Round { tally, took: Duration::from_secs(1) }, killed: 0 }
+    fn round(queries: u64, latency: Duration) -> Round {
+        let mut counts = RoundCounts::new();
+        (0..queries).for_each(|_| counts.record_completed(1, latency, Some(latency)));
+        Round { counts, took: Duration::from_secs(1), killed: 0 }
     }
 
     fn is(value: f64, wanted: f64) -> bool {
@@ -139,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn pool_is_put_beside_the_floor() {
-        let mut results = Results::default();
+    fn pool_is_compared_with_the_baseline() {
+        let mut results = RunResults::default();
         results.add(Subject::Pool, round(60, Duration::from_micros(300)));
         assert_eq!((results.summary().ratio, results.summary().single), (None, None));
         results.add(Subject::Baseline, round(100, Duration::from_micros(150)));
@@ -152,11 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn what_chaos_left_is_told_beside_the_undisturbed_rate() {
-        let mut results = Results::default();
+    fn chaos_is_compared_with_the_undisturbed_rate() {
+        let mut results = RunResults::default();
         results.add(Subject::Pool, round(100, Duration::from_millis(1)));
         let mut disturbed = round(90, Duration::from_millis(1));
-        (disturbed.killed, disturbed.round.tally.hung) = (3, 1);
+        (disturbed.killed, disturbed.counts.hung) = (3, 1);
         results.add(Subject::Chaos, disturbed);
         let summary = results.summary();
         assert!(!summary.all_complete() && summary.remuda.all_complete());
@@ -167,7 +161,7 @@ mod tests {
 
     #[test]
     fn run_that_was_over_before_it_began_has_no_ratios() {
-        let mut results = Results::default();
+        let mut results = RunResults::default();
         results.add(Subject::Baseline, round(0, Duration::ZERO));
         let summary = results.summary();
         assert_eq!((summary.ratio, summary.remuda.queries), (None, 0));

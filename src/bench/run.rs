@@ -1,71 +1,75 @@
-//! A whole run: rounds against the pool and what it is compared with, taking turns, so that a noisy machine does harm to all alike.
+//! A whole run: rounds on the pool and on the subjects that it is compared with, in turns, so that other load on the machine
+//! affects all of them alike.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     BenchError,
     baseline_server::BaselineServer,
     chaos::Chaos,
-    drive::{Call, Extent, Load, Target},
+    drive::{LoadCall, LoadSpec, LoadTarget, RoundLength},
     progress::Progress,
-    raw::Raw,
-    results::Results,
-    subject::{Contestant, Course, Subject},
+    raw::RawRoundTrip,
+    results::RunResults,
+    subject::{Subject, Workload},
 };
 use crate::client::{Client, Endpoint};
 
-/// What a run consists of.
+/// The settings of a run.
 #[derive(Debug)]
-pub struct Session {
+pub struct BenchRun {
     pub endpoint: Endpoint,
     pub connections: usize,
-    pub load: Load,
-    pub extent: Extent,
-    /// Of each subject.
+    pub load: LoadSpec,
+    pub length: RoundLength,
+    /// Rounds of each subject.
     pub rounds: u32,
     pub warmup: Duration,
-    pub compare: Option<Compare>,
-    /// Kill a worker each time this has passed.
+    pub compare: Option<CompareOptions>,
+    /// Interval at which a worker is killed.
     pub chaos: Option<Duration>,
 }
 
-/// What it takes to compare the pool with the baseline.
+/// The settings of a comparison with the baseline.
 #[derive(Debug)]
-pub struct Compare {
-    /// How many messages the load asks for.
+pub struct CompareOptions {
+    /// Messages that each query asks for.
     pub messages: u64,
-    /// Our own binary, to be an echo worker.
+    /// This binary, to be run as an echo worker.
     pub program: PathBuf,
-    /// Where temporary files go.
-    pub place: PathBuf,
+    pub temp_dir: PathBuf,
 }
 
-impl Session {
-    /// Runs all rounds, or as many as there is time for until `stop`.
-    pub async fn run(&self, progress: &Arc<Progress>, stop: &CancellationToken) -> Result<Results, BenchError> {
-        let mut field = vec![self.pool().await?];
-        // Serves for as long as it is held.
+impl BenchRun {
+    /// Runs all rounds, or fewer if `stop` is cancelled meanwhile.
+    pub async fn run(&self, progress: &Arc<Progress>, stop: &CancellationToken) -> Result<RunResults, BenchError> {
+        let target = self.connect(&self.endpoint).await?;
+        let mut subjects = vec![(Subject::Pool, Workload::Load(target, self.load.clone()))];
+        // Serves until it is dropped.
         let mut _baseline = None;
         if let Some(compare) = &self.compare {
             let baseline = BaselineServer::start()?;
-            field.extend(self.compared_with(compare, &baseline).await?);
+            self.add_compared(&mut subjects, compare, &baseline).await?;
             _baseline = Some(baseline);
         }
         if let Some(interval) = self.chaos {
-            field.push(self.disturbed(interval).await?);
+            let target = self.connect(&self.endpoint).await?;
+            let client = Client::connect(&self.endpoint).await?;
+            let chaos = Box::new(Chaos::prepare(client, self.load.query.kind.clone(), interval).await?);
+            subjects.push((Subject::Chaos, Workload::Chaos(target, self.load.clone(), chaos)));
         }
-        self.warm_up(&field, progress, stop).await?;
-        let mut results = Results::default();
+        self.warm_up(&subjects, progress, stop).await?;
+        let mut results = RunResults::default();
         for number in 1..=self.rounds {
-            for subject in &field {
+            for (subject, workload) in &subjects {
                 if stop.is_cancelled() {
                     break;
                 }
-                progress.begin(subject.subject, number, self.extent);
-                let outcome = subject.measure(self.extent, progress, stop).await?;
-                results.add(subject.subject, outcome);
+                progress.begin(*subject, number, self.length);
+                results.add(*subject, workload.run(self.length, progress, stop).await?);
             }
         }
         results.interrupted = stop.is_cancelled();
@@ -74,48 +78,41 @@ impl Session {
 
     async fn warm_up(
         &self,
-        field: &[Contestant],
+        subjects: &[(Subject, Workload)],
         progress: &Arc<Progress>,
         stop: &CancellationToken,
     ) -> Result<(), BenchError> {
-        let extent = Extent::For(self.warmup);
-        for subject in field.iter().filter(|subject| subject.subject != Subject::Chaos) {
+        let length = RoundLength::Duration(self.warmup);
+        for (subject, workload) in subjects.iter().filter(|(subject, _)| *subject != Subject::Chaos) {
             if self.warmup.is_zero() || stop.is_cancelled() {
                 break;
             }
-            progress.begin(subject.subject, 0, extent);
-            subject.measure(extent, progress, stop).await?;
+            progress.begin(*subject, 0, length);
+            workload.run(length, progress, stop).await?;
         }
         Ok(())
     }
 
-    async fn pool(&self) -> Result<Contestant, BenchError> {
-        let target = self.connect(&self.endpoint).await?;
-        Ok(Contestant { subject: Subject::Pool, course: Course::Load(target, self.load.clone()) })
-    }
-
-    /// The baseline; and for one query at a time also the least that it could take.
-    async fn compared_with(&self, compare: &Compare, baseline: &BaselineServer) -> Result<Vec<Contestant>, BenchError> {
+    /// Adds the baseline; and for one query at a time also its parts, a unary call and a round trip to a worker.
+    async fn add_compared(
+        &self,
+        subjects: &mut Vec<(Subject, Workload)>,
+        compare: &CompareOptions,
+        baseline: &BaselineServer,
+    ) -> Result<(), BenchError> {
         let target = self.connect(&baseline.endpoint).await?;
-        let course = Course::Load(target.clone(), self.load.clone());
-        let mut field = vec![Contestant { subject: Subject::Baseline, course }];
+        subjects.push((Subject::Baseline, Workload::Load(target.clone(), self.load.clone())));
         if self.load.concurrency == 1 {
-            let unary = Load { call: Call::Submit, ..self.load.clone() };
-            field.push(Contestant { subject: Subject::Unary, course: Course::Load(target, unary) });
-            let raw = Raw::start(&compare.program, &compare.place, &self.load.query.payload, compare.messages)?;
-            field.push(Contestant { subject: Subject::Raw, course: Course::raw(raw) });
+            let unary = LoadSpec { call: LoadCall::Submit, ..self.load.clone() };
+            subjects.push((Subject::Unary, Workload::Load(target, unary)));
+            let payload = &self.load.query.payload;
+            let raw = RawRoundTrip::start(&compare.program, &compare.temp_dir, payload, compare.messages)?;
+            subjects.push((Subject::Raw, Workload::Raw(Arc::new(Mutex::new(raw)))));
         }
-        Ok(field)
+        Ok(())
     }
 
-    async fn disturbed(&self, interval: Duration) -> Result<Contestant, BenchError> {
-        let target = self.connect(&self.endpoint).await?;
-        let client = Client::connect(&self.endpoint).await?;
-        let chaos = Box::new(Chaos::prepare(client, self.load.query.kind.clone(), interval).await?);
-        Ok(Contestant { subject: Subject::Chaos, course: Course::Chaos(target, self.load.clone(), chaos) })
-    }
-
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<Target>, BenchError> {
-        Ok(Arc::new(Target::connect(endpoint, self.connections).await?))
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<LoadTarget>, BenchError> {
+        Ok(Arc::new(LoadTarget::connect(endpoint, self.connections).await?))
     }
 }

@@ -9,51 +9,52 @@ use std::{
 };
 
 use serde::Deserialize;
+use tempfile::TempDir;
 use tokio::{
     sync::oneshot,
     time::{sleep, timeout},
 };
 
-use super::{BenchError, process::Started, temp_dir::TempDir};
+use super::{BenchError, process::ChildProcess};
 use crate::{
     api::proto::{HealthRequest, WorkerState},
     client::{Client, Endpoint},
 };
 
-/// What a start may take, and how much longer for each worker.
-const START: Duration = Duration::from_secs(30);
-const START_OF_EACH: Duration = Duration::from_millis(100);
-/// Between two looks at the workers.
-const LOOK: Duration = Duration::from_millis(10);
-/// What a stop may take; with no query left it is a matter of milliseconds.
-const STOP: Duration = Duration::from_secs(15);
-/// Everything that goes wrong, and where the server listens.
-const LOG: &str = "warn,remuda::server=info";
+/// Time limit of a start, plus the part for each worker.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT_PER_WORKER: Duration = Duration::from_millis(100);
+/// Interval of checks that the workers are ready.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Time limit of a stop; without queries it takes milliseconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// All warnings, and the line with the server's address.
+const LOG_FILTER: &str = "warn,remuda::server=info";
 
 #[derive(Debug)]
 pub struct SpawnedServer {
-    // Dropped in this order: the server's files go after it.
-    process: Started,
+    // Dropped in this order: the server before its files.
+    process: ChildProcess,
     _files: TempDir,
     endpoint: Endpoint,
 }
 
 /// A line of the server's log.
 #[derive(Deserialize)]
-struct Line {
-    fields: Fields,
+struct LogLine {
+    fields: LogFields,
 }
 
 #[derive(Deserialize)]
-struct Fields {
+struct LogFields {
     message: String,
     grpc: Option<String>,
 }
 
 impl SpawnedServer {
-    /// Starts `program` as a server with its files below `place`, and waits until all workers are ready.
-    pub async fn start(program: &Path, place: &Path, workers: u32) -> Result<Self, BenchError> {
-        let files = TempDir::new(place)?;
+    /// Starts `program` as a server with its files in `temp_dir`, and waits until all workers are ready.
+    pub async fn start(program: &Path, temp_dir: &Path, workers: u32) -> Result<Self, BenchError> {
+        let files = tempfile::tempdir_in(temp_dir)?;
         let config = files.path().join("remuda.toml");
         fs::write(&config, configuration(program, files.path(), workers))?;
         let arguments: [&OsStr; 7] = [
@@ -61,15 +62,15 @@ impl SpawnedServer {
             "--config".as_ref(),
             config.as_ref(),
             "--log".as_ref(),
-            LOG.as_ref(),
+            LOG_FILTER.as_ref(),
             "--log-format".as_ref(),
             "json".as_ref(),
         ];
-        let mut process = Started::new(program, &arguments, &[])?;
-        let patience = START + START_OF_EACH * workers;
-        let endpoint = listening(&mut process, patience).await?;
+        let mut process = ChildProcess::start(program, &arguments, &[])?;
+        let limit = START_TIMEOUT + START_TIMEOUT_PER_WORKER * workers;
+        let endpoint = wait_for_address(&mut process, limit).await?;
         let server = Self { process, _files: files, endpoint };
-        server.wait_for(workers, patience).await?;
+        server.wait_for_workers(workers, limit).await?;
         Ok(server)
     }
 
@@ -79,14 +80,14 @@ impl SpawnedServer {
     }
 
     pub async fn stop(self) {
-        self.process.stop(STOP).await;
+        self.process.stop(STOP_TIMEOUT).await;
     }
 
-    async fn wait_for(&self, workers: u32, patience: Duration) -> Result<(), BenchError> {
+    async fn wait_for_workers(&self, workers: u32, limit: Duration) -> Result<(), BenchError> {
         let client = Client::connect(&self.endpoint).await?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         loop {
-            let health = client.health(HealthRequest::default()).await?;
+            let health = client.call(client.pool().health(HealthRequest::default())).await?;
             let counts = health.kinds.iter().flat_map(|kind| &kind.workers);
             let ready: u32 = counts
                 .filter(|count| matches!(count.state(), WorkerState::Ready | WorkerState::Idle))
@@ -100,21 +101,21 @@ impl SpawnedServer {
                     "only {ready} of {workers} workers became ready in time"
                 )));
             }
-            sleep(LOOK).await;
+            sleep(READY_POLL_INTERVAL).await;
         }
     }
 }
 
-/// Waits until the server says where it listens. Its log is read for as long as it lives, or it would have to wait.
-async fn listening(process: &mut Started, patience: Duration) -> Result<Endpoint, BenchError> {
+/// Waits until the server logs its address. Its log is read for as long as it lives, so that the pipe never fills.
+async fn wait_for_address(process: &mut ChildProcess, limit: Duration) -> Result<Endpoint, BenchError> {
     let (sender, receiver) = oneshot::channel();
-    let log = process.log();
+    let log = process.stderr_lines();
     thread::Builder::new().name("server-log".to_owned()).spawn(move || {
         let mut sender = Some(sender);
-        let mut last = "it ended without a word".to_owned();
+        let mut last = "it ended without a message".to_owned();
         for text in log {
-            match serde_json::from_str::<Line>(&text) {
-                Ok(Line { fields: Fields { grpc: Some(address), .. } }) => {
+            match serde_json::from_str::<LogLine>(&text) {
+                Ok(LogLine { fields: LogFields { grpc: Some(address), .. } }) => {
                     sender.take().map(|sender| sender.send(Ok(address)));
                 }
                 Ok(line) => last = line.fields.message,
@@ -123,13 +124,13 @@ async fn listening(process: &mut Started, patience: Duration) -> Result<Endpoint
         }
         sender.take().map(|sender| sender.send(Err(last)))
     })?;
-    let late = |_| BenchError::SpawnedServer("it did not say in time where it listens".to_owned());
-    let address = timeout(patience, receiver).await.map_err(late)?.map_err(io::Error::other)?;
+    let late = |_| BenchError::SpawnedServer("it did not log its address in time".to_owned());
+    let address = timeout(limit, receiver).await.map_err(late)?.map_err(io::Error::other)?;
     let address = address.map_err(BenchError::SpawnedServer)?;
     address.parse().map_err(|error| BenchError::SpawnedServer(format!("it listens on {address}: {error}")))
 }
 
-/// All as it is shipped, but for retries: what a killed worker was running is run again.
+/// The default settings, but with retries, so that the query of a killed worker runs again.
 fn configuration(program: &Path, dir: &Path, workers: u32) -> String {
     let text = |path: &Path| toml::Value::from(path.display().to_string()).to_string();
     format!(

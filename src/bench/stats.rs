@@ -1,27 +1,27 @@
-//! The figures of one or more rounds, as they are printed: counts are sums, rates and percentiles are medians of the rounds.
+//! Statistics of one or more rounds: counts are sums, rates and percentiles are medians of the rounds.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::round::{Round, Tally};
+use super::round::{ErrorStats, Round, RoundCounts};
 
-/// What rounds of load have shown.
+/// Statistics of one subject.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
-    /// Begun: completed, failed and hung.
+pub struct SubjectStats {
+    /// Completed, failed and hung queries.
     pub queries: u64,
     pub completed: u64,
     pub failed: u64,
     pub hung: u64,
     pub messages: u64,
     pub seconds: f64,
-    /// Of those that completed.
+    /// Of completed queries.
     pub queries_per_second: f64,
     pub messages_per_second: f64,
     /// Of whole queries, in microseconds; `None` if none completed.
     pub latency_us: Option<Percentiles>,
     pub first_message_us: Option<Percentiles>,
-    pub errors: Vec<ErrorFigures>,
+    pub errors: Vec<ErrorStats>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -34,27 +34,16 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ErrorFigures {
-    /// The name of the gRPC status.
-    pub code: &'static str,
-    pub count: u64,
-    pub example: String,
-}
-
-impl Figures {
+impl SubjectStats {
     #[must_use]
     pub(super) fn of(rounds: &[&Round]) -> Self {
-        let mut all = Tally::new();
+        let mut all = RoundCounts::new();
         for round in rounds {
-            all.add(&round.tally);
+            all.add(&round.counts);
         }
-        let failed = all.count_failed();
-        let rate = |count: fn(&Tally) -> u64| median(rounds.iter().map(|round| per_second(count(&round.tally), round)));
-        let error = |(&code, errors): (&&'static str, &super::round::Errors)| ErrorFigures {
-            code,
-            count: errors.count,
-            example: errors.example.clone(),
+        let failed = all.failed();
+        let rate = |count: fn(&RoundCounts) -> u64| {
+            median(rounds.iter().map(|round| per_second(count(&round.counts), round))).unwrap_or_default()
         };
         Self {
             queries: all.completed + failed + all.hung,
@@ -63,15 +52,15 @@ impl Figures {
             hung: all.hung,
             messages: all.messages,
             seconds: rounds.iter().map(|round| round.took.as_secs_f64()).sum(),
-            queries_per_second: rate(|tally| tally.completed).unwrap_or_default(),
-            messages_per_second: rate(|tally| tally.messages).unwrap_or_default(),
-            latency_us: Percentiles::of(rounds, |tally| &tally.whole),
-            first_message_us: Percentiles::of(rounds, |tally| &tally.first),
-            errors: all.errors.iter().map(error).collect(),
+            queries_per_second: rate(|counts| counts.completed),
+            messages_per_second: rate(|counts| counts.messages),
+            latency_us: Percentiles::of(rounds, |counts| &counts.latency),
+            first_message_us: Percentiles::of(rounds, |counts| &counts.first_message),
+            errors: all.errors.into_values().collect(),
         }
     }
 
-    /// Whether every query gave its result.
+    /// True if every query completed.
     #[must_use]
     pub fn all_complete(&self) -> bool {
         self.completed == self.queries
@@ -79,9 +68,9 @@ impl Figures {
 }
 
 impl Percentiles {
-    fn of(rounds: &[&Round], part: fn(&Tally) -> &Histogram<u64>) -> Option<Self> {
+    fn of(rounds: &[&Round], part: fn(&RoundCounts) -> &Histogram<u64>) -> Option<Self> {
         let at = |quantile: f64| {
-            let measured = rounds.iter().map(|round| part(&round.tally)).filter(|histogram| !histogram.is_empty());
+            let measured = rounds.iter().map(|round| part(&round.counts)).filter(|histogram| !histogram.is_empty());
             median(measured.map(|histogram| microseconds(histogram.value_at_quantile(quantile))))
         };
         Some(Self { p50: at(0.5)?, p90: at(0.9)?, p99: at(0.99)?, p999: at(0.999)?, max: at(1.0)? })
@@ -98,7 +87,7 @@ fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1_000.0
 }
 
-/// The value in the middle; with an even number, the mean of the two.
+/// The middle value; of an even number, the mean of the middle two.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -115,45 +104,45 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client::Failed;
+    use crate::client::CallFailure;
 
     fn round(completed: u64, milliseconds: u64) -> Round {
-        let mut tally = Tally::new();
+        let mut counts = RoundCounts::new();
         for _ in 0..completed {
-            tally.completed(2, Duration::from_millis(milliseconds), Some(Duration::from_millis(1)));
+            counts.record_completed(2, Duration::from_millis(milliseconds), Some(Duration::from_millis(1)));
         }
-        Round { tally, took: Duration::from_secs(2) }
+        Round { counts, took: Duration::from_secs(2), killed: 0 }
     }
 
     #[test]
     fn counts_are_sums_and_rates_and_percentiles_medians() {
-        let figures = Figures::of(&[&round(10, 5), &round(40, 3), &round(20, 100)]);
-        assert_eq!((figures.queries, figures.completed, figures.messages), (70, 70, 140));
-        assert!(figures.all_complete());
-        assert!((figures.queries_per_second - 10.0).abs() < 1e-9 && (figures.messages_per_second - 20.0).abs() < 1e-9);
-        let whole = figures.latency_us.unwrap();
+        let stats = SubjectStats::of(&[&round(10, 5), &round(40, 3), &round(20, 100)]);
+        assert_eq!((stats.queries, stats.completed, stats.messages), (70, 70, 140));
+        assert!(stats.all_complete());
+        assert!((stats.queries_per_second - 10.0).abs() < 1e-9 && (stats.messages_per_second - 20.0).abs() < 1e-9);
+        let whole = stats.latency_us.unwrap();
         assert!((whole.p50 / 5_000.0 - 1.0).abs() < 1e-3 && (whole.max / 5_000.0 - 1.0).abs() < 1e-3, "{whole:?}");
-        assert!((figures.seconds - 6.0).abs() < 1e-9);
+        assert!((stats.seconds - 6.0).abs() < 1e-9);
     }
 
     #[test]
     fn failures_are_counted_by_status_with_the_first_text() {
         let mut failing = round(1, 1);
         for message in ["queue full", "queue still full"] {
-            failing.tally.failed(Failed { code: "RESOURCE_EXHAUSTED", message: message.to_owned() });
+            failing.counts.record_failure(CallFailure { code: "RESOURCE_EXHAUSTED", message: message.to_owned() });
         }
-        failing.tally.hung += 1;
-        let figures = Figures::of(&[&failing, &round(1, 1)]);
-        assert_eq!((figures.queries, figures.completed, figures.failed, figures.hung), (5, 2, 2, 1));
-        assert!(!figures.all_complete());
-        let error = ErrorFigures { code: "RESOURCE_EXHAUSTED", count: 2, example: "queue full".to_owned() };
-        assert_eq!(figures.errors, [error]);
+        failing.counts.hung += 1;
+        let stats = SubjectStats::of(&[&failing, &round(1, 1)]);
+        assert_eq!((stats.queries, stats.completed, stats.failed, stats.hung), (5, 2, 2, 1));
+        assert!(!stats.all_complete());
+        let error = ErrorStats { code: "RESOURCE_EXHAUSTED", count: 2, example: "queue full".to_owned() };
+        assert_eq!(stats.errors, [error]);
     }
 
     #[test]
     fn nothing_measured_has_no_percentiles() {
-        let figures = Figures::of(&[&Round { tally: Tally::new(), took: Duration::from_secs(1) }]);
-        assert_eq!((figures.latency_us, figures.first_message_us, figures.queries), (None, None, 0));
+        let stats = SubjectStats::of(&[&Round { counts: RoundCounts::new(), took: Duration::from_secs(1), killed: 0 }]);
+        assert_eq!((stats.latency_us, stats.first_message_us, stats.queries), (None, None, 0));
         assert!(median([1.0, 2.0, 4.0, 3.0].into_iter()).is_some_and(|median| (median - 2.5).abs() < 1e-9));
     }
 }

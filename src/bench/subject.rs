@@ -1,4 +1,4 @@
-//! What is measured in turn with others, and how.
+//! The subjects of a run, and the load on each.
 
 use std::{io, sync::Arc};
 
@@ -9,16 +9,16 @@ use tokio_util::sync::CancellationToken;
 use super::{
     BenchError,
     chaos::Chaos,
-    drive::{Extent, Load, Target},
+    drive::{LoadSpec, LoadTarget, RoundLength},
     progress::Progress,
-    raw::Raw,
+    raw::RawRoundTrip,
     round::Round,
 };
 
-/// What is measured.
+/// A thing that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// The server that was asked for.
+    /// The server.
     Pool,
     /// A bare server that gives the same answers.
     Baseline,
@@ -31,56 +31,36 @@ pub enum Subject {
 }
 
 #[derive(Debug)]
-pub(super) struct Contestant {
-    pub subject: Subject,
-    pub course: Course,
+pub(super) enum Workload {
+    Load(Arc<LoadTarget>, LoadSpec),
+    Raw(Arc<Mutex<RawRoundTrip>>),
+    Chaos(Arc<LoadTarget>, LoadSpec, Box<Chaos>),
 }
 
-#[derive(Debug)]
-pub(super) enum Course {
-    Load(Arc<Target>, Load),
-    Raw(Arc<Mutex<Raw>>),
-    Chaos(Arc<Target>, Load, Box<Chaos>),
-}
-
-/// A round, and how many workers were killed in it.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    pub round: Round,
-    pub killed: u64,
-}
-
-impl Course {
-    pub(super) fn raw(raw: Raw) -> Self {
-        Self::Raw(Arc::new(Mutex::new(raw)))
-    }
-}
-
-impl Contestant {
-    pub(super) async fn measure(
+impl Workload {
+    /// Runs one round, or a part of it if `stop` is cancelled meanwhile.
+    pub(super) async fn run(
         &self,
-        extent: Extent,
+        length: RoundLength,
         progress: &Arc<Progress>,
         stop: &CancellationToken,
-    ) -> Result<Outcome, BenchError> {
-        match &self.course {
-            Course::Load(target, load) => {
-                Ok(Outcome { round: target.drive(load, extent, progress, stop).await, killed: 0 })
-            }
-            Course::Raw(raw) => {
+    ) -> Result<Round, BenchError> {
+        match self {
+            Self::Load(target, load) => Ok(target.run(load, length, progress, stop).await),
+            Self::Raw(raw) => {
                 let (raw, stop) = (raw.clone(), stop.clone());
-                let round = spawn_blocking(move || raw.lock().drive(extent, &stop)).await.map_err(io::Error::other)?;
-                Ok(Outcome { round: round?, killed: 0 })
+                let round = spawn_blocking(move || raw.lock().run(length, &stop)).await.map_err(io::Error::other)?;
+                Ok(round?)
             }
-            Course::Chaos(target, load, chaos) => {
+            Self::Chaos(target, load, chaos) => {
                 let over = CancellationToken::new();
-                let drive = async {
-                    let round = target.drive(load, extent, progress, stop).await;
+                let load = async {
+                    let round = target.run(load, length, progress, stop).await;
                     over.cancel();
                     round
                 };
-                let (round, killed) = tokio::join!(drive, chaos.rage(&over));
-                Ok(Outcome { round, killed: killed? })
+                let (round, killed) = tokio::join!(load, chaos.run(&over));
+                Ok(Round { killed: killed?, ..round })
             }
         }
     }

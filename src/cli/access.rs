@@ -1,4 +1,4 @@
-//! Reads what it takes to be let in by a protected server.
+//! The options for protected servers, and the credentials that they name.
 
 use std::{
     fs,
@@ -7,63 +7,32 @@ use std::{
 
 use clap::Args;
 
-use super::exit::Failure;
+use super::exit::CliError;
 use crate::client::Credentials;
 
-/// What it takes to be let in by a server that is protected.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Access")]
 pub(super) struct AccessArgs {
-    #[arg(
-        long,
-        global = true,
-        env = "REMUDA_TOKEN_FILE",
-        value_name = "FILE",
-        help_heading = "Access",
-        help = "A file with the token to send"
-    )]
+    /// File with the token to send
+    #[arg(long, global = true, env = "REMUDA_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    #[arg(
-        long,
-        global = true,
-        env = "REMUDA_TLS_CA",
-        value_name = "FILE",
-        help_heading = "Access",
-        help = "For https: the authority of the server's certificate (PEM); the system's own if left out"
-    )]
+    /// For https: the authority of the server's certificate (PEM) [default: those of the system]
+    #[arg(long, global = true, env = "REMUDA_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    #[arg(
-        long,
-        global = true,
-        env = "REMUDA_TLS_CERT",
-        value_name = "FILE",
-        requires = "tls_key",
-        help_heading = "Access",
-        help = "For https: the certificate to show (PEM)"
-    )]
+    /// For https: the client certificate (PEM)
+    #[arg(long, global = true, env = "REMUDA_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    #[arg(
-        long,
-        global = true,
-        env = "REMUDA_TLS_KEY",
-        value_name = "FILE",
-        help_heading = "Access",
-        help = "For https: the key of that certificate (PEM)"
-    )]
+    /// For https: the key of the client certificate (PEM)
+    #[arg(long, global = true, env = "REMUDA_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    #[arg(
-        long,
-        global = true,
-        env = "REMUDA_TLS_NAME",
-        value_name = "NAME",
-        help_heading = "Access",
-        help = "For https: the name in the server's certificate, if it is not the one in --endpoint"
-    )]
+    /// For https: the name in the server's certificate, if it is not the one in --endpoint
+    #[arg(long, global = true, env = "REMUDA_TLS_NAME", value_name = "NAME")]
     pub tls_name: Option<String>,
 }
 
-pub(super) fn credentials(args: AccessArgs) -> Result<Credentials, Failure> {
+pub(super) fn credentials(args: AccessArgs) -> Result<Credentials, CliError> {
     let read = |flag: &str, path: &Path| {
-        fs::read(path).map_err(|error| Failure::Usage(format!("{flag} {}: {error}", path.display())))
+        fs::read(path).map_err(|error| CliError::Usage(format!("{flag} {}: {error}", path.display())))
     };
     let token = args.token_file.map(|path| read("--token-file", &path)).transpose()?;
     let token = token.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
@@ -71,10 +40,6 @@ pub(super) fn credentials(args: AccessArgs) -> Result<Credentials, Failure> {
         (Some(cert), Some(key)) => Some((read("--tls-cert", &cert)?, read("--tls-key", &key)?)),
         _ => None,
     };
-    Ok(Credentials {
-        token,
-        ca: args.tls_ca.map(|path| read("--tls-ca", &path)).transpose()?,
-        identity,
-        server_name: args.tls_name,
-    })
+    let ca = args.tls_ca.map(|path| read("--tls-ca", &path)).transpose()?;
+    Ok(Credentials { token, ca, identity, server_name: args.tls_name })
 }

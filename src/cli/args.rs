@@ -1,4 +1,4 @@
-//! The arguments, as clap reads them. Each comment here is a line of somebody's help.
+//! The arguments, as clap reads them. Each doc comment is a line of the help; longer texts are in `help/`.
 
 mod bench;
 mod dead;
@@ -6,14 +6,21 @@ mod operate;
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
-use super::{access::AccessArgs, help};
-use crate::{api::proto::QueryState, client::DEFAULT_ENDPOINT, model::QueryId};
+use super::access::AccessArgs;
+use crate::{
+    api::proto::{QueryState, disconnect_policy::Policy},
+    client::DEFAULT_ENDPOINT,
+    model::QueryId,
+};
 
 pub(super) use bench::{BaselineArgs, BenchArgs, BenchCommand, LoadArgs};
-pub(super) use dead::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters};
-pub(super) use operate::{DrainArgs, EventsArgs, EvictArgs, ReloadArgs, RestartArgs, ResumeArgs, ScaleArgs, ScaleTo};
+pub(super) use dead::{DeadCommand, DeadLetterSelection, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs};
+pub(super) use operate::{DrainArgs, EventsArgs, ReloadArgs, ResumeArgs, ScaleArgs, WorkerActionArgs};
 
 /// Warm worker processes behind one gRPC endpoint.
 #[derive(Debug, Parser)]
@@ -21,8 +28,8 @@ pub(super) use operate::{DrainArgs, EventsArgs, EvictArgs, ReloadArgs, RestartAr
     name = "remuda",
     version,
     arg_required_else_help = true,
-    after_help = help::QUICK_START,
-    after_long_help = help::WHOLE
+    after_help = concat!(include_str!("help/quick_start.txt"), include_str!("help/short.txt")),
+    after_long_help = concat!(include_str!("help/quick_start.txt"), include_str!("help/long.txt"))
 )]
 pub(super) struct Cli {
     #[arg(
@@ -32,7 +39,7 @@ pub(super) struct Cli {
         hide_env_values = true,
         value_name = "ADDR",
         default_value = DEFAULT_ENDPOINT,
-        help = "The server to talk to: host:port, http://host:port, https://host:port or unix:/path/to.sock"
+        help = "Address of the server: host:port, http://host:port, https://host:port or unix:/path/to.sock"
     )]
     pub endpoint: String,
     #[command(flatten)]
@@ -44,48 +51,64 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run the server
+    #[command(after_help = include_str!("help/serve.txt"))]
     Serve(ServeArgs),
-    /// Run a query and print what the worker answers, as it comes
+    /// Run a query and print the worker's messages and result as they come
+    #[command(after_help = include_str!("help/run.txt"))]
     Run(RunArgs),
-    /// Hand over a query and print its id, without waiting for it
+    /// Submit a query and print its id, without waiting for the result
+    #[command(after_help = include_str!("help/submit.txt"))]
     Submit(SubmitArgs),
-    /// Print what a query's worker answered or answers, from any point on
+    /// Print the messages and the result of a query, from any point on
+    #[command(after_help = include_str!("help/stream.txt"))]
     Stream(StreamArgs),
-    /// Ask for a query to be stopped
+    /// Cancel a query
+    #[command(after_help = include_str!("help/cancel.txt"))]
     Cancel(CancelArgs),
-    /// Ask whether queries can start, and why not
+    /// Show if queries can start, and if not, why
+    #[command(after_help = include_str!("help/health.txt"))]
     Health(HealthArgs),
-    /// List the workers, or tell all about one
+    /// List the workers, or show the details of one
+    #[command(after_help = include_str!("help/workers.txt"))]
     Workers(WorkersArgs),
-    /// List the queries, or tell all about one
+    /// List the queries, or show the details of one
+    #[command(after_help = include_str!("help/queries.txt"))]
     Queries(QueriesArgs),
-    /// Look at the queries that failed for good; run them again or forget them
+    /// List, show, requeue or purge dead letters: queries that failed for good
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Set how many workers a kind shall have
+    /// Set the number of workers of a kind
+    #[command(after_help = include_str!("help/scale.txt"))]
     Scale(ScaleArgs),
     /// Replace a worker by a new one, which is ready first unless the worker is bound to a key
-    Restart(RestartArgs),
+    #[command(after_help = include_str!("help/restart.txt"))]
+    Restart(WorkerActionArgs),
     /// Stop a worker that runs no query
-    Evict(EvictArgs),
-    /// Take no new queries, or give one worker no more of them
+    #[command(after_help = include_str!("help/evict.txt"))]
+    Evict(WorkerActionArgs),
+    /// Stop accepting queries, or stop giving queries to one worker
+    #[command(after_help = include_str!("help/drain.txt"))]
     Drain(DrainArgs),
-    /// Take queries again after a drain
+    /// Accept queries again after a drain
+    #[command(after_help = include_str!("help/resume.txt"))]
     Resume(ResumeArgs),
-    /// Read the configuration again and put its changes in force
+    /// Read the configuration again and apply its changes
+    #[command(after_help = include_str!("help/reload.txt"))]
     Reload(ReloadArgs),
-    /// Print what happens in the pool, as it happens
+    /// Print the events of the pool as they happen
+    #[command(after_help = include_str!("help/events.txt"))]
     Events(EventsArgs),
-    /// Measure how many queries a server takes, and how fast
+    /// Measure the throughput and latency of a server
+    #[command(args_conflicts_with_subcommands = true, after_help = include_str!("help/bench.txt"))]
     Bench(Box<BenchArgs>),
-    /// Check, show or begin a configuration
+    /// Check or show a configuration, or print an example
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Be a worker; the server starts these
+    /// Run a built-in worker (started by the server)
     #[command(subcommand)]
     Worker(WorkerCommand),
     /// Print a completion script for a shell
-    #[command(after_help = help::COMPLETIONS)]
+    #[command(after_help = include_str!("help/completions.txt"))]
     Completions {
         /// The shell to complete for
         shell: clap_complete::Shell,
@@ -93,14 +116,13 @@ pub(super) enum Command {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::SERVE)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
-    pub place: ConfigPlace,
-    /// Where to serve gRPC: an address like 127.0.0.1:50051, or the path of a Unix socket
+    pub config_file: ConfigFileArgs,
+    /// Address of the gRPC server: an address like 127.0.0.1:50051, or the path of a Unix socket
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Where to serve /metrics, /livez and /readyz: an address like 127.0.0.1:9090, or "off"
+    /// Address of /metrics, /livez and /readyz: an address like 127.0.0.1:9090, or "off"
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
     #[arg(
@@ -109,10 +131,10 @@ pub(super) struct ServeArgs {
         hide_env_values = true,
         value_name = "FILTER",
         default_value = "info",
-        help = "What to log: error, warn, info, debug or trace, also by module: info,remuda::pool=debug"
+        help = "Level of the log: error, warn, info, debug or trace, also by module: info,remuda::pool=debug"
     )]
     pub log: String,
-    /// How to write the log [default: human on a terminal, json elsewhere]
+    /// Format of the log [default: human on a terminal, json elsewhere]
     #[arg(long, env = "REMUDA_LOG_FORMAT", hide_env_values = true, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 }
@@ -124,46 +146,46 @@ pub(super) enum LogFormat {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(super) struct ConfigPlace {
-    /// The configuration file [default: ./remuda.toml if there is one, else a built-in echo worker]
+pub(super) struct ConfigFileArgs {
+    /// The configuration file [default: ./remuda.toml if it exists, else a built-in echo worker]
     #[arg(long, env = "REMUDA_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// What a query is made of.
+/// The fields of a query.
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
-    /// JSON text: as it is, from a file with @FILE, or from standard input with -
+    /// JSON text: on the command line, from a file with @FILE, or from standard input with -
     #[arg(allow_negative_numbers = true)]
     pub payload: String,
-    /// The kind of worker to run on; may be left out if there is just one, or if the type or the capabilities pick it
+    /// Kind of worker; not needed if there is only one, or if the type or the capabilities choose it
     #[arg(long)]
     pub kind: Option<String>,
-    /// The type of the query, which can pick the kind and is told to the worker
+    /// Type of the query, which can choose the kind and is passed to the worker
     #[arg(long = "type", value_name = "TYPE")]
     pub query_type: Option<String>,
-    /// 0 is served first, 1000 last
+    /// Priority: 0 is served first, 1000 last
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub priority: u32,
-    /// What the query belongs to, such as a workspace; picks the worker, as far as the kind says, and is told to it
+    /// Key that the query belongs to, such as a workspace; it can choose the worker, and is passed to it
     #[arg(long)]
     pub key: Option<String>,
-    /// Who asks; owners take turns, and the server may limit what each has waiting and running
+    /// Owner of the query; owners take turns, and the server may limit the waiting and running queries of each
     #[arg(long)]
     pub owner: Option<String>,
-    /// How long a worker may take, as 30s or "1m 30s" [default: what the kind says]
+    /// Time limit for the worker, as 30s or "1m 30s" [default: that of the kind]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// How long the query may wait for a worker [default: as long as it takes]
+    /// Time limit for waiting for a worker [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub queue_timeout: Option<Duration>,
-    /// What the kind must be able to do; may be repeated
+    /// Capability that the kind must have; may be repeated
     #[arg(long, value_name = "NAME")]
     pub capability: Vec<String>,
-    /// Do not wait: if no worker is ready, reject the query at once
+    /// Reject the query at once if no worker is ready
     #[arg(long)]
     pub reject_if_busy: bool,
-    /// The session to go on with, as an earlier query's session event named it
+    /// Session to continue, as named by the session event of an earlier query
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
     #[arg(
@@ -174,36 +196,27 @@ pub(super) struct QueryArgs {
         default_missing_value = "1",
         conflicts_with = "no_retry",
         value_parser = clap::value_parser!(u32).range(1..=100),
-        help = "If the worker dies, run the query again, N more times at most [default: what the configuration says; \
+        help = "If the worker dies, run the query again, at most N more times [default: that of the configuration; \
                 without =N: once]"
     )]
     pub retry: Option<u32>,
-    /// If the worker dies, let the query fail, whatever the configuration says
+    /// If the worker dies, let the query fail, even if the configuration has retries
     #[arg(long)]
     pub no_retry: bool,
     #[arg(
         long,
         value_name = "POLICY",
-        value_parser = on_disconnect,
-        help = "What happens once nobody reads the events any more: keep (let it run), cancel (at once), or how long to \
+        value_parser = disconnect_policy,
+        help = "Action when the last reader of the events disconnects: keep (let it run), cancel (at once), or a time to \
                 wait for a reader before cancelling, as 30s [default: 5s with run, keep with submit]"
     )]
-    pub on_disconnect: Option<OnDisconnect>,
-    /// The id the query shall have; the same id and query again is not run a second time [default: a new one]
+    pub on_disconnect: Option<Policy>,
+    /// Id of the query; the same id and query again is not run a second time [default: a new one]
     #[arg(long, value_parser = query_id)]
     pub id: Option<QueryId>,
 }
 
-/// What happens to a query whose last reader has gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnDisconnect {
-    Keep,
-    Cancel,
-    Detach(Duration),
-}
-
 #[derive(Debug, Args)]
-#[command(after_help = help::RUN)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     pub query: QueryArgs,
@@ -213,7 +226,6 @@ pub(super) struct RunArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::SUBMIT)]
 pub(super) struct SubmitArgs {
     #[command(flatten)]
     pub query: QueryArgs,
@@ -223,12 +235,11 @@ pub(super) struct SubmitArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::STREAM)]
 pub(super) struct StreamArgs {
-    /// The query's id
+    /// Id of the query
     #[arg(value_parser = query_id)]
     pub id: QueryId,
-    /// The sequence number of the first event wanted
+    /// Sequence number of the first event
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub from: u64,
     /// Print whole events, with sequence number, attempt and type, instead of just the content
@@ -237,12 +248,11 @@ pub(super) struct StreamArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::CANCEL)]
 pub(super) struct CancelArgs {
-    /// The query's id
+    /// Id of the query
     #[arg(value_parser = query_id)]
     pub id: QueryId,
-    /// Why, for whoever reads the query's end
+    /// Reason, for the readers of the query's final event
     #[arg(long)]
     pub reason: Option<String>,
     /// Print the server's answer as JSON
@@ -251,7 +261,6 @@ pub(super) struct CancelArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::HEALTH)]
 pub(super) struct HealthArgs {
     /// Only this kind
     #[arg(long)]
@@ -259,18 +268,17 @@ pub(super) struct HealthArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Print nothing; the exit code tells
+    /// Print nothing; use the exit code
     #[arg(long, short, conflicts_with = "json")]
     pub quiet: bool,
-    /// How long the server may take to answer; after that it counts as unreachable
+    /// Time limit for the answer; after that the server counts as unreachable
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
     pub timeout: Duration,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::WORKERS)]
 pub(super) struct WorkersArgs {
-    /// Tell all about this worker: its history, and how it ended
+    /// Show the details of this worker: its history, and how it ended
     pub id: Option<u64>,
     /// Only workers of this kind
     #[arg(long, conflicts_with = "id")]
@@ -281,18 +289,17 @@ pub(super) struct WorkersArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::QUERIES)]
 pub(super) struct QueriesArgs {
-    /// Tell all about this query
+    /// Show the details of this query
     #[arg(value_parser = query_id)]
     pub id: Option<QueryId>,
     /// Only queries in this state; may be repeated
-    #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "id")]
-    pub state: Vec<StateFilter>,
+    #[arg(long, value_delimiter = ',', conflicts_with = "id", value_parser = query_state())]
+    pub state: Vec<QueryState>,
     /// Only queries of this kind
     #[arg(long, conflicts_with = "id")]
     pub kind: Option<String>,
-    /// No more than this many, the oldest first [default: all]
+    /// At most this many, the oldest first [default: all]
     #[arg(long, value_name = "N", conflicts_with = "id")]
     pub limit: Option<usize>,
     /// Print JSON, one query a line
@@ -300,54 +307,26 @@ pub(super) struct QueriesArgs {
     pub json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(super) enum StateFilter {
-    Pending,
-    Processing,
-    Streaming,
-    RetryPending,
-    Complete,
-    Error,
-    Cancelled,
-    Rejected,
-}
-
-impl From<StateFilter> for QueryState {
-    fn from(state: StateFilter) -> Self {
-        match state {
-            StateFilter::Pending => Self::Pending,
-            StateFilter::Processing => Self::Processing,
-            StateFilter::Streaming => Self::Streaming,
-            StateFilter::RetryPending => Self::RetryPending,
-            StateFilter::Complete => Self::Complete,
-            StateFilter::Error => Self::Error,
-            StateFilter::Cancelled => Self::Cancelled,
-            StateFilter::Rejected => Self::Rejected,
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Check a configuration file and report every mistake in it
-    #[command(after_help = help::CONFIG_CHECK)]
+    #[command(after_help = include_str!("help/config_check.txt"))]
     Check {
         /// The file to check
         file: PathBuf,
     },
     /// Print the configuration that serve would use, each key explained
-    #[command(after_help = help::CONFIG_SHOW)]
-    Show(ConfigPlace),
+    #[command(after_help = include_str!("help/config_show.txt"))]
+    Show(ConfigFileArgs),
     /// Print an example with every key, its default and the reason for it
-    #[command(after_help = help::CONFIG_EXAMPLE)]
+    #[command(after_help = include_str!("help/config_example.txt"))]
     Example,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum WorkerCommand {
-    /// The built-in demonstration worker: echoes, streams, sleeps, fails and crashes as its payload says
-    #[command(after_help = help::ECHO)]
+    /// The demonstration worker: echoes, streams, sleeps, fails and crashes as its payload says
+    #[command(after_help = include_str!("help/echo.txt"))]
     Echo,
 }
 
@@ -356,18 +335,26 @@ fn duration(text: &str) -> Result<Duration, String> {
     prost_types::Duration::try_from(parsed).map(|_| parsed).map_err(|_| "that is too long".to_owned())
 }
 
-fn on_disconnect(text: &str) -> Result<OnDisconnect, String> {
+fn disconnect_policy(text: &str) -> Result<Policy, String> {
     match text {
-        "keep" => Ok(OnDisconnect::Keep),
-        "cancel" => Ok(OnDisconnect::Cancel),
-        _ => match duration(text) {
-            Ok(Duration::ZERO) => Err("write cancel for at once".to_owned()),
-            Ok(patience) => Ok(OnDisconnect::Detach(patience)),
-            Err(_) => Err("write keep, cancel, or a duration like 30s".to_owned()),
+        "keep" => Ok(Policy::Keep(true)),
+        "cancel" => Ok(Policy::Cancel(true)),
+        _ => match duration(text).map(prost_types::Duration::try_from) {
+            Ok(Ok(prost_types::Duration { seconds: 0, nanos: 0 })) => Err("write cancel for at once".to_owned()),
+            Ok(Ok(delay)) => Ok(Policy::Detach(delay)),
+            Ok(Err(_)) | Err(_) => Err("write keep, cancel, or a duration like 30s".to_owned()),
         },
     }
 }
 
 fn query_id(text: &str) -> Result<QueryId, String> {
     QueryId::parse(text).map_err(|error| format!("it {error}"))
+}
+
+fn query_state() -> impl TypedValueParser<Value = QueryState> {
+    let names = ["pending", "processing", "streaming", "retry_pending", "complete", "error", "cancelled", "rejected"];
+    PossibleValuesParser::new(names).map(|name| {
+        let name = format!("QUERY_STATE_{}", name.to_ascii_uppercase());
+        QueryState::from_str_name(&name).expect("the names are those of the proto")
+    })
 }

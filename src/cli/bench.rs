@@ -1,4 +1,4 @@
-//! `remuda bench`: makes load, measures what becomes of it, and tells.
+//! `remuda bench`: runs the load generator and prints its report.
 
 mod baseline;
 mod progress_bar;
@@ -11,31 +11,34 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     args::{BenchArgs, BenchCommand, LoadArgs},
-    exit::{Exit, Failure},
+    exit::{CliError, CliExit},
     json, output, payload,
     run::Interrupts,
 };
 use crate::{
     api::proto::Query,
-    bench::{self, BenchError, Call, Compare, Extent, Load, Progress, Session, SpawnedServer, Summary},
+    bench::{
+        self, BenchError, BenchRun, BenchSummary, CompareOptions, LoadCall, LoadSpec, Progress, RoundLength,
+        SpawnedServer,
+    },
     client::Endpoint,
 };
-use report::{Report, Settings};
+use report::{BenchReport, BenchSettings};
 
-const DURATION: Duration = Duration::from_secs(10);
-const WARMUP: Duration = Duration::from_secs(1);
-/// Of each, where the median of several is worth the time.
-const ROUNDS: u32 = 3;
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
+/// Rounds of each subject with --compare or --chaos, for a median.
+const DEFAULT_ROUNDS: u32 = 3;
 
-/// `server` is asked for only if there is one to talk to.
-pub(super) fn bench(server: impl FnOnce() -> Result<Endpoint, Failure>, args: BenchArgs) -> Result<Exit, Failure> {
+/// `server` is called only if no server is spawned.
+pub(super) fn bench(server: impl FnOnce() -> Result<Endpoint, CliError>, args: BenchArgs) -> Result<CliExit, CliError> {
     match args.command {
         Some(BenchCommand::Baseline(args)) => baseline::baseline(&args),
         None => {
-            // Checked before anything is started.
+            // Checked before any process is started.
             let payload = query_payload(&args.load)?;
             let threads = args.load.threads as usize;
-            runtime(threads).map_err(Failure::system)?.block_on(run(server, args.load, payload))
+            runtime(threads).map_err(CliError::system)?.block_on(run(server, args.load, payload))
         }
     }
 }
@@ -48,43 +51,39 @@ fn runtime(threads: usize) -> io::Result<runtime::Runtime> {
 }
 
 async fn run(
-    server: impl FnOnce() -> Result<Endpoint, Failure>,
+    server: impl FnOnce() -> Result<Endpoint, CliError>,
     args: LoadArgs,
     payload: String,
-) -> Result<Exit, Failure> {
-    let stop = stop_on_interrupt().map_err(Failure::system)?;
-    let own = match args.spawn {
+) -> Result<CliExit, CliError> {
+    let stop = stop_on_interrupt().map_err(CliError::system)?;
+    let spawned = match args.spawn {
         Some(workers) => {
-            let program = env::current_exe().map_err(Failure::system)?;
-            Some(SpawnedServer::start(&program, &env::temp_dir(), workers).await.map_err(failure)?)
+            let program = env::current_exe().map_err(CliError::system)?;
+            Some(SpawnedServer::start(&program, &env::temp_dir(), workers).await.map_err(cli_error)?)
         }
         None => None,
     };
-    let endpoint = own.as_ref().map_or_else(server, |own| Ok(own.endpoint().clone()))?;
-    let session = session(endpoint, &args, payload)?;
-    let measured = measure(&session, &stop).await;
-    // However the run went, the server is stopped in order.
-    if let Some(own) = own {
-        own.stop().await;
+    let endpoint = spawned.as_ref().map_or_else(server, |spawned| Ok(spawned.endpoint().clone()))?;
+    let run = bench_run(endpoint, &args, payload)?;
+    let summary = measure(&run, &stop).await;
+    // A failed run stops the server gracefully too.
+    if let Some(spawned) = spawned {
+        spawned.stop().await;
     }
-    let report = Report { settings: Settings::new(&session, &args), summary: measured.map_err(failure)? };
-    if args.json {
-        output::line(&json::line(&report))?;
-    } else {
-        output::text(&report.render())?;
-    }
-    Ok(if report.summary.all_complete() { Exit::Done } else { Exit::Failed })
+    let report = BenchReport { settings: BenchSettings::new(&run, &args), summary: summary.map_err(cli_error)? };
+    output::answer(args.json, || json::to_json(&report), || report.render())?;
+    Ok(if report.summary.all_complete() { CliExit::Done } else { CliExit::Failed })
 }
 
-async fn measure(session: &Session, stop: &CancellationToken) -> Result<Summary, BenchError> {
+async fn measure(run: &BenchRun, stop: &CancellationToken) -> Result<BenchSummary, BenchError> {
     let progress = Arc::new(Progress::default());
-    let shown = progress_bar::show(progress.clone(), session.rounds);
-    let results = session.run(&progress, stop).await;
-    drop(shown);
+    let bar = progress_bar::show(progress.clone(), run.rounds);
+    let results = run.run(&progress, stop).await;
+    drop(bar);
     Ok(results?.summary())
 }
 
-/// The first Ctrl-C or SIGTERM ends the run; there is no hurry that a second one could add.
+/// The first Ctrl-C or SIGTERM ends the run; a second one changes nothing.
 fn stop_on_interrupt() -> io::Result<CancellationToken> {
     let mut interrupts = Interrupts::listen()?;
     let stop = CancellationToken::new();
@@ -98,44 +97,44 @@ fn stop_on_interrupt() -> io::Result<CancellationToken> {
     Ok(stop)
 }
 
-fn session(endpoint: Endpoint, args: &LoadArgs, payload: String) -> Result<Session, Failure> {
-    let extent = args.count.map_or_else(|| Extent::For(args.duration.unwrap_or(DURATION)), Extent::Count);
-    let usual_warmup = if args.count.is_some() { Duration::ZERO } else { WARMUP };
-    let usual_rounds = if args.compare || args.chaos.is_some() { ROUNDS } else { 1 };
+fn bench_run(endpoint: Endpoint, args: &LoadArgs, payload: String) -> Result<BenchRun, CliError> {
+    let duration = args.duration.unwrap_or(DEFAULT_DURATION);
+    let default_warmup = if args.count.is_some() { Duration::ZERO } else { DEFAULT_WARMUP };
+    let default_rounds = if args.compare || args.chaos.is_some() { DEFAULT_ROUNDS } else { 1 };
     let concurrency = args.concurrency as usize;
     let query = Query { payload, kind: args.kind.clone().unwrap_or_default(), ..Default::default() };
     let compare = if args.compare {
-        let program = env::current_exe().map_err(Failure::system)?;
-        Some(Compare { messages: args.messages, program, place: env::temp_dir() })
+        let program = env::current_exe().map_err(CliError::system)?;
+        Some(CompareOptions { messages: args.messages, program, temp_dir: env::temp_dir() })
     } else {
         None
     };
-    Ok(Session {
+    Ok(BenchRun {
         endpoint,
         connections: concurrency.min(args.connections as usize),
-        load: Load { query, concurrency, timeout: args.timeout, call: Call::Execute },
-        extent,
-        rounds: args.rounds.unwrap_or(usual_rounds),
-        warmup: args.warmup.unwrap_or(usual_warmup),
+        load: LoadSpec { query, concurrency, timeout: args.timeout, call: LoadCall::Execute },
+        length: args.count.map_or(RoundLength::Duration(duration), RoundLength::Queries),
+        rounds: args.rounds.unwrap_or(default_rounds),
+        warmup: args.warmup.unwrap_or(default_warmup),
         compare,
         chaos: args.chaos,
     })
 }
 
-fn query_payload(args: &LoadArgs) -> Result<String, Failure> {
+fn query_payload(args: &LoadArgs) -> Result<String, CliError> {
     if let Some(own) = &args.payload {
         return payload::read(own);
     }
     let bytes = usize::try_from(args.payload_size).unwrap_or(usize::MAX);
     bench::payload(args.messages, args.size, bytes)
-        .map_err(|error| Failure::Usage(format!("--payload-size {bytes}: give {error}")))
+        .map_err(|least| CliError::Usage(format!("--payload-size {bytes}: give at least {least} bytes")))
 }
 
-fn failure(error: BenchError) -> Failure {
+fn cli_error(error: BenchError) -> CliError {
     match error {
-        BenchError::Call(error) => Failure::Call(error),
-        BenchError::NoWorker | BenchError::Stranger { .. } => Failure::Usage(format!("--chaos: {error}")),
-        BenchError::SpawnedServer(_) => Failure::system(format!("--spawn: {error}")),
-        BenchError::System(error) => Failure::system(error),
+        BenchError::Call(error) => CliError::Call(error),
+        BenchError::NoWorker | BenchError::NotLocal { .. } => CliError::Usage(format!("--chaos: {error}")),
+        BenchError::SpawnedServer(_) => CliError::system(format!("--spawn: {error}")),
+        BenchError::System(error) => CliError::system(error),
     }
 }

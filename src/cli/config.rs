@@ -1,4 +1,4 @@
-//! Where the configuration comes from, and the commands that look at it.
+//! `remuda config`, and the source of the configuration that `serve` uses.
 
 use std::{
     env,
@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    args::ConfigPlace,
-    exit::{Exit, Failure},
-    output, words,
+    args::ConfigFileArgs,
+    exit::{CliError, CliExit},
+    format, output,
 };
 use crate::{
     config::{self, Config, ConfigSource, Listen, Overrides, ServerConfig},
@@ -16,61 +16,61 @@ use crate::{
     security::{self, Security},
 };
 
-/// Taken from the working directory if nothing else is said.
-const USUAL_FILE: &str = "remuda.toml";
-/// By this name our own binary is found even after the file was replaced or removed.
+/// The file that is used if it exists and no other is named.
+const DEFAULT_FILE: &str = "remuda.toml";
+/// Path of this binary, valid even after its file was replaced or removed.
 pub(super) const OWN_BINARY: &str = "/proc/self/exe";
 
-fn file(place: ConfigPlace) -> Option<PathBuf> {
-    let usual = || Path::new(USUAL_FILE).exists().then(|| PathBuf::from(USUAL_FILE));
-    place.config.or_else(usual)
+fn file(args: ConfigFileArgs) -> Option<PathBuf> {
+    let default = || Path::new(DEFAULT_FILE).exists().then(|| PathBuf::from(DEFAULT_FILE));
+    args.config.or_else(default)
 }
 
-/// Reads the file that `serve` was started with again, if there was one. Kinds whose workers could get at the secrets that
-/// the server was started with are a mistake too.
-pub(super) fn reloader(place: ConfigPlace, overrides: Overrides, server: ServerConfig) -> Option<Reloader> {
-    let file = file(place)?;
+/// Reads the file that `serve` was started with again, if there was one. A kind whose workers could read the secrets of the
+/// running server is a mistake too.
+pub(super) fn reloader(args: ConfigFileArgs, overrides: Overrides, server: ServerConfig) -> Option<Reloader> {
+    let file = file(args)?;
     Some(Reloader::new(move || {
         let loaded = Config::load(ConfigSource::File(file.clone()), config::environment(), &overrides);
         let loaded = loaded.map_err(|mistakes| mistakes.to_string())?;
-        let kept = security::check_secret_access(&server, &loaded.kinds, Path::new(OWN_BINARY));
-        kept.map(|()| loaded).map_err(|error| error.to_string())
+        let checked = security::check_secret_access(&server, &loaded.kinds, Path::new(OWN_BINARY));
+        checked.map(|()| loaded).map_err(|error| error.to_string())
     }))
 }
 
-/// Loads what `serve` uses, and tells where it is from.
-pub(super) fn load(place: ConfigPlace, overrides: &Overrides) -> Result<(Config, String), Failure> {
-    let (source, origin) = if let Some(file) = file(place) {
+/// Loads the configuration that `serve` uses; returns it with the name of its source.
+pub(super) fn load(args: ConfigFileArgs, overrides: &Overrides) -> Result<(Config, String), CliError> {
+    let (source, origin) = if let Some(file) = file(args) {
         (ConfigSource::File(file.clone()), file.display().to_string())
     } else {
-        let executable = env::current_exe().map_err(Failure::system)?;
+        let executable = env::current_exe().map_err(CliError::system)?;
         (ConfigSource::BuiltIn { executable }, "built-in defaults".to_owned())
     };
     Ok((Config::load(source, config::environment(), overrides)?, origin))
 }
 
-/// Says of a file what `serve` would say of it, and of the files that protect the server.
-pub(super) fn check(file: PathBuf) -> Result<Exit, Failure> {
+/// Reports the mistakes and warnings of a file, and of the certificates and tokens that it names, as `serve` would.
+pub(super) fn check(file: PathBuf) -> Result<CliExit, CliError> {
     let name = file.display().to_string();
     let config = Config::load(ConfigSource::File(file), config::environment(), &Overrides::default())?;
-    let (_, risks) = Security::load(&config, Path::new(OWN_BINARY)).map_err(Failure::system)?;
+    let (_, risks) = Security::load(&config, Path::new(OWN_BINARY)).map_err(CliError::system)?;
     for risk in risks {
         output::warning(&risk.to_string());
     }
     output::text(&format!("{name}: no mistakes; {}\n", summary(&config)))?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
-pub(super) fn show(place: ConfigPlace) -> Result<Exit, Failure> {
-    let (config, origin) = load(place, &Overrides::default())?;
+pub(super) fn show(args: ConfigFileArgs) -> Result<CliExit, CliError> {
+    let (config, origin) = load(args, &Overrides::default())?;
     output::note(&format!("from {origin}"));
     output::text(&config::show(&config))?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
-pub(super) fn example() -> Result<Exit, Failure> {
+pub(super) fn example() -> Result<CliExit, CliError> {
     output::text(&config::example())?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
 fn summary(config: &Config) -> String {
@@ -79,7 +79,7 @@ fn summary(config: &Config) -> String {
         Listen::Tcp(address) => address.to_string(),
         Listen::Unix(path) => path.display().to_string(),
     };
-    let count = words::count(kinds.len() as u64, "kind", "kinds");
+    let count = format::plural(kinds.len() as u64, "kind", "kinds");
     format!("{count} ({}), listening on {listen}", kinds.join(", "))
 }
 
@@ -88,28 +88,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_is_named_is_where_the_configuration_is_from() {
+    fn named_file_is_the_source_of_the_configuration() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("some.toml");
         std::fs::write(&file, "[kinds.a]\ncommand = [\"x\"]\n").unwrap();
-        let place = ConfigPlace { config: Some(file.clone()) };
+        let place = ConfigFileArgs { config: Some(file.clone()) };
         let (config, origin) = load(place, &Overrides::default()).unwrap();
         assert_eq!(origin, file.display().to_string());
         assert_eq!(summary(&config), "1 kind (a), listening on 127.0.0.1:50051");
     }
 
     #[test]
-    fn without_a_file_the_echo_worker_is_served() {
-        let (config, origin) = load(ConfigPlace { config: None }, &Overrides::default()).unwrap();
+    fn echo_worker_is_served_without_a_file() {
+        let (config, origin) = load(ConfigFileArgs { config: None }, &Overrides::default()).unwrap();
         assert_eq!(origin, "built-in defaults");
         assert_eq!(config.kinds[0].command[1..], ["worker", "echo"]);
     }
 
     #[test]
     fn mistake_in_the_configuration_is_a_usage_error() {
-        let place = ConfigPlace { config: Some("/nowhere/remuda.toml".into()) };
+        let place = ConfigFileArgs { config: Some("/nowhere/remuda.toml".into()) };
         let failure = load(place, &Overrides::default()).unwrap_err();
-        assert_eq!(failure.exit(), Exit::Usage);
+        assert_eq!(failure.exit(), CliExit::Usage);
         assert!(failure.to_string().starts_with("/nowhere/remuda.toml: cannot be read"), "{failure}");
     }
 }

@@ -1,15 +1,16 @@
-//! `remuda dead`: the queries that failed for good, to look at, run again or forget.
+//! `remuda dead`: lists, shows, requeues and purges dead letters.
 
 use std::fmt::Write;
 
 use super::{
-    args::{DeadCommand, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs, Letters},
+    args::{DeadCommand, DeadLetterSelection, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs},
     event,
-    exit::{Exit, Failure},
-    json, output,
-    output::{BOLD, printable},
-    table::{Align, Cell, Table, properties},
-    words, workers,
+    exit::{CliError, CliExit},
+    format, json,
+    list::ListPrinter,
+    output::{self, BOLD, printable},
+    table::{Cell, Table, properties},
+    workers,
 };
 use crate::{
     api::proto::{
@@ -20,12 +21,12 @@ use crate::{
     model::QueryId,
 };
 
-/// Fewer at once than of other things: a letter comes with its payload and its workers' last words.
-const PAGE: usize = 100;
-/// How much of a reason a line of the table has room for.
+/// Smaller than for other lists: a letter comes with its payload and the output of its workers.
+const PAGE_SIZE: u32 = 100;
+/// Characters of a reason in the table.
 const REASON_WIDTH: usize = 60;
 
-pub(super) async fn dead(server: &Endpoint, command: DeadCommand) -> Result<Exit, Failure> {
+pub(super) async fn dead(server: &Endpoint, command: DeadCommand) -> Result<CliExit, CliError> {
     let client = Client::connect(server).await?;
     match command {
         DeadCommand::List(args) => list(&client, args).await,
@@ -35,84 +36,49 @@ pub(super) async fn dead(server: &Endpoint, command: DeadCommand) -> Result<Exit
     }
 }
 
-async fn list(client: &Client, args: DeadListArgs) -> Result<Exit, Failure> {
-    let mut request = ListDeadLettersRequest { kind: args.kind.unwrap_or_default(), ..Default::default() };
-    let mut left = args.limit.unwrap_or(usize::MAX);
-    let mut table = Listing::new();
-    while left > 0 {
-        request.page_size = u32::try_from(left.min(PAGE)).unwrap_or_default();
-        let mut page = client.list_dead_letters(request.clone()).await?;
-        page.letters.truncate(left);
-        left -= page.letters.len();
-        if args.json {
-            page.letters.iter().try_for_each(|letter| output::line(&json::line(&json::DeadLetter::from(letter))))?;
-        } else {
-            page.letters.iter().for_each(|letter| table.add(letter));
-        }
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
-    match (args.json, table.is_empty) {
-        (true, _) => {}
-        (false, true) => output::note("there is no dead letter"),
-        (false, false) => output::text(&table.render())?,
-    }
-    Ok(Exit::Done)
+async fn list(client: &Client, args: DeadListArgs) -> Result<CliExit, CliError> {
+    let kind = args.kind.unwrap_or_default();
+    let list = ListPrinter {
+        json: args.json,
+        limit: args.limit,
+        page_size: PAGE_SIZE,
+        to_json: json::dead_letter,
+        table: table(),
+        to_row: row,
+        empty_note: "there is no dead letter",
+    };
+    list.print(async |page_size, page_token| {
+        let request = ListDeadLettersRequest { kind: kind.clone(), page_size, page_token };
+        let page = client.call(client.admin().list_dead_letters(request)).await?;
+        Ok((page.letters, page.next_page_token))
+    })
+    .await
 }
 
-/// The letters as a table. It takes them one by one and keeps no more of them than it shows.
-#[derive(Debug)]
-pub(super) struct Listing {
-    table: Table,
-    is_empty: bool,
+pub(super) fn table() -> Table {
+    Table::new(&["ID", "KIND", "TYPE", "ATTEMPTS", "FAILED AT", "REASON"], "<<<><<")
 }
 
-impl Listing {
-    pub(super) fn new() -> Self {
-        let table = Table::new(&[
-            ("ID", Align::Left),
-            ("KIND", Align::Left),
-            ("TYPE", Align::Left),
-            ("ATTEMPTS", Align::Right),
-            ("FAILED AT", Align::Left),
-            ("REASON", Align::Left),
-        ]);
-        Self { table, is_empty: true }
-    }
-
-    pub(super) fn add(&mut self, letter: &DeadLetter) {
-        let query = letter.query.clone().unwrap_or_default();
-        let reason = letter.failures.last().and_then(|last| last.error.as_ref()).map(|error| error.message.as_str());
-        self.table.row([
-            Cell::from(&query.query_id),
-            Cell::from(&query.kind),
-            Cell::from(&query.r#type),
-            Cell::from(query.attempts),
-            Cell::from(words::time(query.ended_at.as_ref())),
-            Cell::from(words::beginning(reason.unwrap_or_default(), REASON_WIDTH)),
-        ]);
-        self.is_empty = false;
-    }
-
-    pub(super) fn render(&self) -> String {
-        self.table.render()
-    }
+pub(super) fn row(letter: &DeadLetter) -> Vec<Cell> {
+    let query = letter.query.clone().unwrap_or_default();
+    let reason = letter.failures.last().and_then(|last| last.error.as_ref()).map(|error| error.message.as_str());
+    vec![
+        query.query_id.into(),
+        query.kind.into(),
+        query.r#type.into(),
+        query.attempts.into(),
+        format::time(query.ended_at.as_ref()).into(),
+        format::first_line(reason.unwrap_or_default(), REASON_WIDTH).into(),
+    ]
 }
 
-async fn show(client: &Client, args: DeadShowArgs) -> Result<Exit, Failure> {
-    let response = client.get_dead_letter(GetDeadLetterRequest { query_id: args.id.to_string() }).await?;
-    let letter = response.letter.unwrap_or_default();
-    if args.json {
-        output::line(&json::line(&json::DeadLetter::from(&letter)))?;
-    } else {
-        output::text(&render_one(&letter))?;
-    }
-    Ok(Exit::Done)
+async fn show(client: &Client, args: DeadShowArgs) -> Result<CliExit, CliError> {
+    let request = GetDeadLetterRequest { query_id: args.id.to_string() };
+    let letter = client.call(client.admin().get_dead_letter(request)).await?.letter.unwrap_or_default();
+    output::answer(args.json, || json::dead_letter(&letter), || render_details(&letter))
 }
 
-pub(super) fn render_one(letter: &DeadLetter) -> String {
+pub(super) fn render_details(letter: &DeadLetter) -> String {
     let query = letter.query.clone().unwrap_or_default();
     let requeued_from = match query.requeued_from.as_str() {
         "" => String::new(),
@@ -120,7 +86,7 @@ pub(super) fn render_one(letter: &DeadLetter) -> String {
     };
     let mut text = properties(&[
         ("query", query.query_id),
-        ("state", words::query_state(query.state)),
+        ("state", format::query_state(query.state)),
         ("kind", query.kind),
         ("type", query.r#type),
         ("priority", query.priority.to_string()),
@@ -128,9 +94,9 @@ pub(super) fn render_one(letter: &DeadLetter) -> String {
         ("key", query.key),
         ("attempts", query.attempts.to_string()),
         ("requeued from", requeued_from),
-        ("submitted", words::time(query.submitted_at.as_ref())),
-        ("started", words::time(query.started_at.as_ref())),
-        ("failed", words::time(query.ended_at.as_ref())),
+        ("submitted", format::time(query.submitted_at.as_ref())),
+        ("started", format::time(query.started_at.as_ref())),
+        ("failed", format::time(query.ended_at.as_ref())),
         ("payload", output::one_line(&letter.payload).into_owned()),
     ]);
     for failed in &letter.failures {
@@ -141,81 +107,74 @@ pub(super) fn render_one(letter: &DeadLetter) -> String {
 
 fn attempt(failed: &FailedAttempt) -> String {
     let error = failed.error.clone().unwrap_or_default();
-    let mut text = format!(
-        "{BOLD}attempt {} failed at {}: {}{BOLD:#}\n",
-        failed.attempt,
-        words::time(failed.at.as_ref()),
-        words::error_reason(error.reason)
-    );
-    let _ = writeln!(text, "  {}", printable(&event::failure(&error)));
+    let (at, reason) = (format::time(failed.at.as_ref()), format::error_reason(error.reason));
+    let mut text = format!("{BOLD}attempt {} failed at {at}: {reason}{BOLD:#}\n", failed.attempt);
+    let _ = writeln!(text, "  {}", printable(&event::describe_error(&error)));
     if let Some(end) = &error.certificate {
-        text.push_str(&workers::last_words(&end.stderr_tail, "  "));
+        text.push_str(&workers::stderr_tail(&end.stderr_tail, "  "));
     }
     text
 }
 
-async fn requeue(client: &Client, args: DeadRequeueArgs) -> Result<Exit, Failure> {
-    let mut exit = Exit::Done;
+async fn requeue(client: &Client, args: DeadRequeueArgs) -> Result<CliExit, CliError> {
+    let mut exit = CliExit::Done;
     let mut none = true;
-    for request in requests(args.letters) {
-        let request = RequeueDeadLettersRequest { query_ids: request.ids, all: request.all, kind: request.kind };
-        match client.requeue_dead_letters(request).await {
+    for DeadLetterCall { ids: query_ids, all, kind } in calls(args.letters) {
+        let request = RequeueDeadLettersRequest { query_ids, all, kind };
+        match client.call(client.admin().requeue_dead_letters(request)).await {
             Ok(response) => {
                 none &= response.requeued.is_empty();
                 for requeued in &response.requeued {
-                    output::line(&if args.json {
-                        json::line(&json::Requeued::from(requeued))
-                    } else {
-                        format!("{} -> {}", requeued.query_id, requeued.new_query_id)
-                    })?;
+                    let text = || format!("{} -> {}\n", requeued.query_id, requeued.new_query_id);
+                    output::answer(args.json, || json::requeued(requeued), text)?;
                 }
             }
-            Err(error) => exit = go_on(error).map_err(Failure::NotAccepted)?,
+            Err(error) => exit = report_not_found(error).map_err(CliError::NotAccepted)?,
         }
     }
-    if none && exit == Exit::Done {
+    if none && exit == CliExit::Done {
         output::note("there is no dead letter");
     }
     Ok(exit)
 }
 
-async fn purge(client: &Client, args: DeadPurgeArgs) -> Result<Exit, Failure> {
-    let mut exit = Exit::Done;
+async fn purge(client: &Client, args: DeadPurgeArgs) -> Result<CliExit, CliError> {
+    let mut exit = CliExit::Done;
     let mut purged = 0;
-    for request in requests(args.letters) {
-        let request = PurgeDeadLettersRequest { query_ids: request.ids, all: request.all, kind: request.kind };
-        match client.purge_dead_letters(request).await {
+    for DeadLetterCall { ids: query_ids, all, kind } in calls(args.letters) {
+        let request = PurgeDeadLettersRequest { query_ids, all, kind };
+        match client.call(client.admin().purge_dead_letters(request)).await {
             Ok(response) => purged += u64::from(response.purged),
-            Err(error) => exit = go_on(error)?,
+            Err(error) => exit = report_not_found(error)?,
         }
     }
-    output::text(&format!("purged {}\n", words::count(purged, "dead letter", "dead letters")))?;
+    output::text(&format!("purged {}\n", format::plural(purged, "dead letter", "dead letters")))?;
     Ok(exit)
 }
 
-/// What one call asks for.
+/// The letters of one call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Selection {
+pub(super) struct DeadLetterCall {
     pub ids: Vec<String>,
     pub all: bool,
     pub kind: String,
 }
 
 /// One call for each id: a call that fails half way does not say what it has done.
-pub(super) fn requests(letters: Letters) -> Vec<Selection> {
+pub(super) fn calls(letters: DeadLetterSelection) -> Vec<DeadLetterCall> {
     if letters.all {
-        return vec![Selection { ids: Vec::new(), all: true, kind: letters.kind.unwrap_or_default() }];
+        return vec![DeadLetterCall { ids: Vec::new(), all: true, kind: letters.kind.unwrap_or_default() }];
     }
-    let one = |id: QueryId| Selection { ids: vec![id.to_string()], all: false, kind: String::new() };
+    let one = |id: QueryId| DeadLetterCall { ids: vec![id.to_string()], all: false, kind: String::new() };
     letters.ids.into_iter().map(one).collect()
 }
 
-/// A letter that is not there is no reason to leave the others alone.
-fn go_on(error: ClientError) -> Result<Exit, ClientError> {
+/// Reports a letter that does not exist, so that the command goes on with the others.
+fn report_not_found(error: ClientError) -> Result<CliExit, ClientError> {
     match error {
         ClientError::Refused(refusal) if refusal.code == Code::NotFound => {
             output::error(&refusal.to_string());
-            Ok(Exit::Failed)
+            Ok(CliExit::Failed)
         }
         error => Err(error),
     }

@@ -1,47 +1,47 @@
-//! How a command ends: its exit code, and why it could not do what it was asked for.
+//! The exit codes of commands, and the errors that they stand for.
 
 use std::{error::Error, io, process::ExitCode};
 
 use thiserror::Error;
 
 use crate::{
-    client::{ClientError, Code, TlsTrouble},
+    client::{ClientError, Code, TlsMismatch},
     config::ConfigErrors,
 };
 
-/// The exit codes, as the help documents them.
+/// The exit codes, documented in the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Exit {
-    /// Did what was asked; the query is complete; the pool is serving.
+pub(super) enum CliExit {
+    /// The command succeeded; the query is complete; the pool is serving.
     Done = 0,
-    /// Did not; the query failed; the pool is not serving; there is no such thing.
+    /// The command or the query failed; the pool is not serving; the object does not exist.
     Failed = 1,
-    /// What was asked makes no sense.
+    /// The arguments or the configuration are wrong.
     Usage = 2,
     /// The query was cancelled.
     Cancelled = 3,
-    /// The query was never given to a worker.
+    /// No worker received the query.
     Rejected = 4,
-    /// There is no server to talk to.
+    /// The server cannot be reached.
     Unreachable = 5,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CliExit> for ExitCode {
+    fn from(exit: CliExit) -> Self {
         Self::from(exit as u8)
     }
 }
 
-/// Why a command gave up, in words that a person can act on.
+/// Failure of a command, with a text that a person can act on.
 #[derive(Debug, Error)]
-pub(super) enum Failure {
+pub(super) enum CliError {
     #[error("{0}")]
     Usage(String),
     #[error("{0}")]
     Config(#[from] ConfigErrors),
     #[error("{}{}", .0, advice(.0))]
     Call(#[from] ClientError),
-    /// The server would not have the query.
+    /// The server refused the query.
     #[error("{}{}", .0, advice(.0))]
     NotAccepted(ClientError),
     /// The connection broke while a query's events were read.
@@ -61,7 +61,7 @@ pub(super) enum Failure {
 fn advice(error: &ClientError) -> &'static str {
     match error {
         ClientError::Unreachable { .. } => "; is it running? start it with: remuda serve",
-        ClientError::Tls { trouble, .. } => tls_advice(*trouble),
+        ClientError::Tls { mismatch, .. } => tls_advice(*mismatch),
         ClientError::Refused(refusal) if refusal.code == Code::Unauthenticated => {
             "; give the file that holds it: --token-file or REMUDA_TOKEN_FILE"
         }
@@ -69,25 +69,25 @@ fn advice(error: &ClientError) -> &'static str {
     }
 }
 
-fn tls_advice(trouble: TlsTrouble) -> &'static str {
-    match trouble {
-        TlsTrouble::OnlyServer => {
-            "; it seems to speak TLS: write its address with https://, and name the authority of its certificate \
+fn tls_advice(mismatch: TlsMismatch) -> &'static str {
+    match mismatch {
+        TlsMismatch::OnlyServer => {
+            "; it seems to speak TLS: use https:// in its address, and name the authority of its certificate \
              (--tls-ca or REMUDA_TLS_CA)"
         }
-        TlsTrouble::OnlyClient => "; it seems not to speak TLS: write its address with http://",
-        TlsTrouble::UnknownServer => {
+        TlsMismatch::OnlyClient => "; it seems not to speak TLS: use http:// in its address",
+        TlsMismatch::UnknownServer => {
             "; name the authority of its certificate (--tls-ca or REMUDA_TLS_CA), and the name in it if the address has \
              another (--tls-name or REMUDA_TLS_NAME)"
         }
-        TlsTrouble::RefusedClient => {
-            "; if it asks for a certificate, show one that it accepts (--tls-cert and --tls-key, or REMUDA_TLS_CERT and \
+        TlsMismatch::RefusedClient => {
+            "; if it asks for a certificate, give one that it accepts (--tls-cert and --tls-key, or REMUDA_TLS_CERT and \
              REMUDA_TLS_KEY)"
         }
     }
 }
 
-impl Failure {
+impl CliError {
     pub(super) fn system(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::System(error.into())
     }
@@ -96,33 +96,29 @@ impl Failure {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    pub(super) fn exit(&self) -> Exit {
+    pub(super) fn exit(&self) -> CliExit {
         match self {
-            Self::Usage(_) | Self::Config(_) => Exit::Usage,
-            Self::Call(error) | Self::CutOff { error, .. } => after_call(error),
-            Self::NotAccepted(error) => after_submit(error),
-            Self::NoEnd { .. } | Self::Output(_) | Self::System(_) => Exit::Failed,
+            Self::Usage(_) | Self::Config(_) => CliExit::Usage,
+            Self::Call(error) | Self::CutOff { error, .. } => exit_after_call(error),
+            Self::NotAccepted(error) => exit_after_submit(error),
+            Self::NoEnd { .. } | Self::Output(_) | Self::System(_) => CliExit::Failed,
         }
     }
 }
 
-fn after_call(error: &ClientError) -> Exit {
-    match error {
-        ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Lost { .. } => Exit::Unreachable,
-        ClientError::Refused(refusal) if matches!(refusal.code, Code::InvalidArgument | Code::OutOfRange) => {
-            Exit::Usage
-        }
-        ClientError::Refused(_) => Exit::Failed,
+fn exit_after_call(error: &ClientError) -> CliExit {
+    let ClientError::Refused(refusal) = error else { return CliExit::Unreachable };
+    match refusal.code {
+        Code::InvalidArgument | Code::OutOfRange => CliExit::Usage,
+        _ => CliExit::Failed,
     }
 }
 
-fn after_submit(error: &ClientError) -> Exit {
-    match error {
-        ClientError::Refused(refusal) => match refusal.code {
-            Code::ResourceExhausted | Code::Unavailable => Exit::Rejected,
-            Code::Cancelled => Exit::Cancelled,
-            _ => after_call(error),
-        },
-        ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Lost { .. } => after_call(error),
+fn exit_after_submit(error: &ClientError) -> CliExit {
+    let ClientError::Refused(refusal) = error else { return CliExit::Unreachable };
+    match refusal.code {
+        Code::ResourceExhausted | Code::Unavailable => CliExit::Rejected,
+        Code::Cancelled => CliExit::Cancelled,
+        _ => exit_after_call(error),
     }
 }

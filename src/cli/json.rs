@@ -1,342 +1,314 @@
-//! What the server says, as JSON: the names of the protos, plain words for states, `null` for what there is none of.
-#![expect(clippy::struct_field_names, reason = "the names are those of the protos")]
+//! The server's answers as JSON: the names of the protos, words for states, `null` for absent values.
 
-mod letters;
-mod operate;
+use std::{collections::BTreeMap, fmt::Write};
 
-use std::collections::BTreeMap;
-
+use prost_types::Timestamp;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::{output, words};
-use crate::api::proto;
+use super::{format, output};
+use crate::api::proto::{self, event::Body as QueryBody, pool_event::Body as PoolBody};
 
-pub(super) use letters::{DeadLetter, Requeued};
-pub(super) use operate::{Done, PoolEvent, Reload, Scaled};
+pub(super) type Json = Box<RawValue>;
 
-/// A value as one line.
-pub(super) fn line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain data with text keys can always be written as JSON")
+/// A JSON object that is written field by field, so that fields keep their order and raw JSON its exact text.
+struct JsonObject(String);
+
+impl JsonObject {
+    fn new() -> Self {
+        Self("{".to_owned())
+    }
+
+    fn field(mut self, name: &str, value: impl Serialize) -> Self {
+        let separator = if self.0.len() > 1 { "," } else { "" };
+        let _ = write!(self.0, "{separator}\"{name}\":{}", to_json(&value));
+        self
+    }
+
+    fn end(self) -> Json {
+        RawValue::from_string(self.0 + "}").expect("fields in braces are an object")
+    }
 }
 
-/// `null` for the empty text, which is how protos say that there is none.
+/// A value that derives its JSON form.
+pub(super) fn to_json(value: &impl Serialize) -> Json {
+    to_raw_value(value).expect("plain data with text keys can be written as JSON")
+}
+
+/// JSON text from a worker or a client; invalid text, against the protocol, as a string.
+fn raw(text: &str) -> Json {
+    let text = output::one_line(text);
+    serde_json::from_str(&text).unwrap_or_else(|_| to_json(&text))
+}
+
+/// `None` for the empty text, which protos use for an absent one.
 fn text(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-fn owned(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
-
-fn number(number: u64) -> Option<u64> {
-    (number != 0).then_some(number)
+fn number(number: impl Into<u64>) -> Option<u64> {
+    Some(number.into()).filter(|number| *number != 0)
 }
 
 fn seconds(duration: Option<&prost_types::Duration>) -> Option<f64> {
-    words::duration(duration).map(|duration| duration.as_secs_f64())
+    format::duration(duration).map(|duration| duration.as_secs_f64())
 }
 
-/// JSON text to be put into JSON; a text that is none, against the protocol, as a string.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum Raw {
-    Json(Box<RawValue>),
-    Text(String),
+fn time(at: Option<&Timestamp>) -> Option<String> {
+    Some(format::time(at)).filter(|text| !text.is_empty())
 }
 
-impl Raw {
-    pub(super) fn new(json: &str) -> Self {
-        let json = output::one_line(json);
-        match serde_json::from_str(&json) {
-            Ok(raw) => Self::Json(raw),
-            Err(_) => Self::Text(json.into_owned()),
+pub(super) fn submitted(response: &proto::SubmitResponse) -> Json {
+    JsonObject::new()
+        .field("query_id", &response.query_id)
+        .field("kind", &response.kind)
+        .field("state", format::query_state(response.state))
+        .field("existed", response.existed)
+        .end()
+}
+
+pub(super) fn cancelled(response: proto::CancelResponse) -> Json {
+    JsonObject::new()
+        .field("found", format::cancel_found(response.found))
+        .field("state", format::query_state(response.state))
+        .end()
+}
+
+fn certificate(certificate: &proto::DeathCertificate) -> Json {
+    JsonObject::new()
+        .field("worker_id", certificate.worker_id)
+        .field("kind", &certificate.kind)
+        .field("pid", number(certificate.pid))
+        .field("cause", format::death_cause(certificate.cause))
+        .field("exit_code", certificate.exit_code)
+        .field("signal", text(&certificate.signal))
+        .field("query_id", text(&certificate.query_id))
+        .field("uptime_seconds", seconds(certificate.uptime.as_ref()))
+        .field("queries_processed", certificate.queries_processed)
+        .field("peak_rss_bytes", number(certificate.peak_rss_bytes))
+        .field("stderr_tail", &certificate.stderr_tail)
+        .field("summary", &certificate.summary)
+        .field("at", time(certificate.at.as_ref()))
+        .end()
+}
+
+/// Adds the fields of a failed query, or of a failed attempt.
+fn error_fields(object: JsonObject, error: &proto::ErrorEvent) -> JsonObject {
+    object
+        .field("reason", format::error_reason(error.reason))
+        .field("message", &error.message)
+        .field("code", text(&error.code))
+        .field("retryable", error.retryable)
+        .field("details", text(&error.details).map(raw))
+        .field("certificate", error.certificate.as_ref().map(certificate))
+}
+
+pub(super) fn worker(worker: &proto::Worker) -> Json {
+    JsonObject::new()
+        .field("worker_id", worker.worker_id)
+        .field("kind", &worker.kind)
+        .field("pid", number(worker.pid))
+        .field("state", format::worker_state(worker.state))
+        .field("query_id", text(&worker.query_id))
+        .field("queries_processed", worker.queries_processed)
+        .field("started_at", time(worker.started_at.as_ref()))
+        .field("uptime_seconds", seconds(worker.uptime.as_ref()))
+        .field("peak_rss_bytes", number(worker.peak_rss_bytes))
+        .field("rss_bytes", number(worker.rss_bytes))
+        // Memory and processor are sampled together: without the one there is no figure for the other.
+        .field("cpu_percent", number(worker.rss_bytes).map(|_| worker.cpu_percent))
+        .field("last_heard_seconds", seconds(worker.last_heard.as_ref()))
+        .field("name", text(&worker.name))
+        .field("version", text(&worker.version))
+        .field("capabilities", &worker.capabilities)
+        .field("key", text(&worker.key))
+        .field("drained", worker.drained)
+        .field("reserved_memory_bytes", number(worker.reserved_memory_bytes))
+        .end()
+}
+
+/// A worker with its history and its death certificate.
+pub(super) fn worker_details(response: &proto::GetWorkerResponse) -> Json {
+    let transition = |step: &proto::WorkerTransition| {
+        JsonObject::new()
+            .field("from", format::worker_state(step.from))
+            .field("to", format::worker_state(step.to))
+            .field("at", time(step.at.as_ref()))
+            .field("reason", &step.reason)
+            .end()
+    };
+    let sample = |sample: &proto::ResourceSample| {
+        JsonObject::new()
+            .field("at", time(sample.at.as_ref()))
+            .field("rss_bytes", sample.rss_bytes)
+            .field("cpu_percent", sample.cpu_percent)
+            .end()
+    };
+    JsonObject::new()
+        .field("worker", response.worker.as_ref().map(worker))
+        .field("history", response.history.iter().map(transition).collect::<Vec<_>>())
+        .field("certificate", response.certificate.as_ref().map(certificate))
+        .field("samples", response.samples.iter().map(sample).collect::<Vec<_>>())
+        .end()
+}
+
+pub(super) fn query(query: &proto::QueryInfo) -> Json {
+    JsonObject::new()
+        .field("query_id", &query.query_id)
+        .field("kind", &query.kind)
+        .field("type", text(&query.r#type))
+        .field("priority", query.priority)
+        .field("owner", text(&query.owner))
+        .field("key", text(&query.key))
+        .field("state", format::query_state(query.state))
+        .field("attempts", query.attempts)
+        .field("worker_id", number(query.worker_id))
+        .field("submitted_at", time(query.submitted_at.as_ref()))
+        .field("started_at", time(query.started_at.as_ref()))
+        .field("ended_at", time(query.ended_at.as_ref()))
+        .field("next_sequence", query.next_sequence)
+        .field("first_sequence", query.first_sequence)
+        .field("dead_letter", query.dead_letter)
+        .field("requeued_from", text(&query.requeued_from))
+        .field("requeued_as", text(&query.requeued_as))
+        .end()
+}
+
+pub(super) fn dead_letter(letter: &proto::DeadLetter) -> Json {
+    let failure = |failed: &proto::FailedAttempt| {
+        JsonObject::new()
+            .field("attempt", failed.attempt)
+            .field("at", time(failed.at.as_ref()))
+            .field("error", failed.error.as_ref().map(|error| error_fields(JsonObject::new(), error).end()))
+            .end()
+    };
+    JsonObject::new()
+        .field("query", letter.query.as_ref().map(query))
+        .field("payload", raw(&letter.payload))
+        .field("failures", letter.failures.iter().map(failure).collect::<Vec<_>>())
+        .end()
+}
+
+pub(super) fn requeued(requeued: &proto::Requeued) -> Json {
+    JsonObject::new().field("query_id", &requeued.query_id).field("new_query_id", &requeued.new_query_id).end()
+}
+
+pub(super) fn health(health: &proto::HealthResponse) -> Json {
+    let kind = |kind: &proto::KindHealth| {
+        let workers = kind.workers.iter().map(|count| (format::worker_state(count.state), count.count));
+        JsonObject::new()
+            .field("kind", &kind.kind)
+            .field("serving", kind.serving)
+            .field("reason", text(&kind.reason))
+            .field("workers", workers.collect::<BTreeMap<_, _>>())
+            .field("min", kind.min)
+            .field("max", kind.max)
+            .field("queries_waiting", kind.queries_waiting)
+            .field("last_failure", kind.last_failure.as_ref().map(certificate))
+            .end()
+    };
+    JsonObject::new()
+        .field("serving", health.serving)
+        .field("reasons", &health.reasons)
+        .field("lifecycle", &health.lifecycle)
+        .field("occupancy", &health.occupancy)
+        .field("kinds", health.kinds.iter().map(kind).collect::<Vec<_>>())
+        .field("queries_waiting", health.queries_waiting)
+        .field("version", &health.version)
+        .field("uptime_seconds", seconds(health.uptime.as_ref()))
+        .end()
+}
+
+pub(super) fn scaled(response: &proto::ScaleKindResponse) -> Json {
+    JsonObject::new().field("kind", &response.kind).field("from", response.from).field("to", response.to).end()
+}
+
+/// An action on a worker, or on the whole pool.
+pub(super) fn done(action: &str, worker_id: Option<u64>) -> Json {
+    JsonObject::new().field("done", action).field("worker_id", worker_id).end()
+}
+
+pub(super) fn reload(response: &proto::ReloadResponse) -> Json {
+    let change = |change: &proto::ConfigChange| {
+        JsonObject::new()
+            .field("path", &change.path)
+            .field("old", &change.old)
+            .field("new", &change.new)
+            .field("effect", format::config_effect(change.effect))
+            .end()
+    };
+    JsonObject::new()
+        .field("changes", response.changes.iter().map(change).collect::<Vec<_>>())
+        .field("applied", response.applied)
+        .end()
+}
+
+/// An event of a query.
+pub(super) fn event(query_id: &str, event: &proto::Event) -> Json {
+    let object = JsonObject::new()
+        .field("query_id", query_id)
+        .field("sequence", event.sequence)
+        .field("attempt", event.attempt)
+        .field("at", format::time(event.at.as_ref()));
+    let object = |name| object.field("type", name);
+    match &event.body {
+        Some(QueryBody::Session(session)) => object("session").field("session_id", &session.session_id),
+        Some(QueryBody::Message(message)) => object("message").field("content", raw(&message.content)),
+        Some(QueryBody::Retrying(retrying)) => object("retrying")
+            .field("failed_attempt", retrying.failed_attempt)
+            .field("max_attempts", retrying.max_attempts)
+            .field("message", &retrying.message)
+            .field("delay_seconds", seconds(retrying.delay.as_ref()).unwrap_or_default())
+            .field("certificate", retrying.certificate.as_ref().map(certificate)),
+        Some(QueryBody::Complete(complete)) => object("complete").field("result", raw(&complete.result)),
+        Some(QueryBody::Error(error)) => error_fields(object("error"), error),
+        Some(QueryBody::Cancelled(cancelled)) => {
+            object("cancelled").field("reason", &cancelled.reason).field("stage", format::stop_stage(cancelled.stage))
         }
+        Some(QueryBody::Rejected(rejected)) => object("rejected")
+            .field("reason", format::reject_reason(rejected.reason))
+            .field("message", &rejected.message),
+        Some(QueryBody::Gap(gap)) => object("gap").field("first", gap.first).field("last", gap.last),
+        None => object("unknown"),
     }
+    .end()
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Submitted<'a> {
-    query_id: &'a str,
-    kind: &'a str,
-    state: String,
-    existed: bool,
-}
-
-impl<'a> From<&'a proto::SubmitResponse> for Submitted<'a> {
-    fn from(response: &'a proto::SubmitResponse) -> Self {
-        Self {
-            query_id: &response.query_id,
-            kind: &response.kind,
-            state: words::query_state(response.state),
-            existed: response.existed,
+/// An event of the pool.
+pub(super) fn pool_event(event: &proto::PoolEvent) -> Json {
+    let object = JsonObject::new()
+        .field("sequence", event.sequence)
+        .field("at", time(event.at.as_ref()))
+        .field("name", &event.name)
+        .field("kind", text(&event.kind));
+    match &event.body {
+        Some(PoolBody::WorkerMoved(moved)) => {
+            let is_first = moved.from() == proto::WorkerState::Unspecified;
+            object
+                .field("worker_id", moved.worker_id)
+                .field("from", (!is_first).then(|| format::worker_state(moved.from)))
+                .field("to", format::worker_state(moved.to))
+                .field("reason", &moved.reason)
+                .field("query_id", text(&moved.query_id))
+                .field("key", text(&moved.key))
         }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Cancelled {
-    found: String,
-    state: String,
-}
-
-impl From<&proto::CancelResponse> for Cancelled {
-    fn from(response: &proto::CancelResponse) -> Self {
-        Self { found: words::cancel_found(response.found), state: words::query_state(response.state) }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Certificate<'a> {
-    worker_id: u64,
-    kind: &'a str,
-    pid: Option<u64>,
-    cause: String,
-    exit_code: Option<i32>,
-    signal: Option<&'a str>,
-    query_id: Option<&'a str>,
-    uptime_seconds: Option<f64>,
-    queries_processed: u64,
-    peak_rss_bytes: Option<u64>,
-    stderr_tail: &'a str,
-    summary: &'a str,
-    at: Option<String>,
-}
-
-impl<'a> From<&'a proto::DeathCertificate> for Certificate<'a> {
-    fn from(certificate: &'a proto::DeathCertificate) -> Self {
-        Self {
-            worker_id: certificate.worker_id,
-            kind: &certificate.kind,
-            pid: number(certificate.pid.into()),
-            cause: words::death_cause(certificate.cause),
-            exit_code: certificate.exit_code,
-            signal: text(&certificate.signal),
-            query_id: text(&certificate.query_id),
-            uptime_seconds: seconds(certificate.uptime.as_ref()),
-            queries_processed: certificate.queries_processed,
-            peak_rss_bytes: number(certificate.peak_rss_bytes),
-            stderr_tail: &certificate.stderr_tail,
-            summary: &certificate.summary,
-            at: owned(words::time(certificate.at.as_ref())),
+        Some(PoolBody::WorkerEnded(ended)) => object
+            .field("worker_id", ended.certificate.as_ref().map(|certificate| certificate.worker_id))
+            .field("certificate", ended.certificate.as_ref().map(certificate)),
+        Some(PoolBody::Scaled(scaled)) => {
+            object.field("from", scaled.from).field("to", scaled.to).field("reason", &scaled.reason)
         }
-    }
-}
-
-/// How a query, or one attempt at it, failed.
-#[derive(Debug, Serialize)]
-pub(super) struct Error<'a> {
-    reason: String,
-    message: &'a str,
-    code: Option<&'a str>,
-    retryable: bool,
-    details: Option<Raw>,
-    certificate: Option<Certificate<'a>>,
-}
-
-impl<'a> From<&'a proto::ErrorEvent> for Error<'a> {
-    fn from(error: &'a proto::ErrorEvent) -> Self {
-        Self {
-            reason: words::error_reason(error.reason),
-            message: &error.message,
-            code: text(&error.code),
-            retryable: error.retryable,
-            details: text(&error.details).map(Raw::new),
-            certificate: error.certificate.as_ref().map(Certificate::from),
+        Some(PoolBody::Evicted(evicted)) => object
+            .field("worker_id", evicted.worker_id)
+            .field("strategy", &evicted.strategy)
+            .field("reason", &evicted.reason),
+        Some(PoolBody::Circuit(circuit)) => {
+            object.field("state", format::circuit_state(circuit.state)).field("reason", &circuit.reason)
         }
+        Some(PoolBody::Pool(pool)) => object.field("state", &pool.state).field("reason", &pool.reason),
+        Some(PoolBody::Reloaded(reloaded)) => object.field("changes", &reloaded.changes),
+        Some(PoolBody::Missed(missed)) => object.field("missed", missed.count),
+        None => object,
     }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Worker<'a> {
-    worker_id: u64,
-    kind: &'a str,
-    pid: Option<u64>,
-    state: String,
-    query_id: Option<&'a str>,
-    queries_processed: u64,
-    started_at: Option<String>,
-    uptime_seconds: Option<f64>,
-    peak_rss_bytes: Option<u64>,
-    rss_bytes: Option<u64>,
-    cpu_percent: Option<f64>,
-    last_heard_seconds: Option<f64>,
-    name: Option<&'a str>,
-    version: Option<&'a str>,
-    capabilities: &'a [String],
-    key: Option<&'a str>,
-    drained: bool,
-    reserved_memory_bytes: Option<u64>,
-}
-
-impl<'a> From<&'a proto::Worker> for Worker<'a> {
-    fn from(worker: &'a proto::Worker) -> Self {
-        Self {
-            worker_id: worker.worker_id,
-            kind: &worker.kind,
-            pid: number(worker.pid.into()),
-            state: words::worker_state(worker.state),
-            query_id: text(&worker.query_id),
-            queries_processed: worker.queries_processed,
-            started_at: owned(words::time(worker.started_at.as_ref())),
-            uptime_seconds: seconds(worker.uptime.as_ref()),
-            peak_rss_bytes: number(worker.peak_rss_bytes),
-            rss_bytes: number(worker.rss_bytes),
-            // Both are measured in one look.
-            cpu_percent: number(worker.rss_bytes).map(|_| worker.cpu_percent),
-            last_heard_seconds: seconds(worker.last_heard.as_ref()),
-            name: text(&worker.name),
-            version: text(&worker.version),
-            capabilities: &worker.capabilities,
-            key: text(&worker.key),
-            drained: worker.drained,
-            reserved_memory_bytes: number(worker.reserved_memory_bytes),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Transition<'a> {
-    from: String,
-    to: String,
-    at: Option<String>,
-    reason: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-struct Sample {
-    at: Option<String>,
-    rss_bytes: u64,
-    cpu_percent: f64,
-}
-
-/// A worker with its history and its end.
-#[derive(Debug, Serialize)]
-pub(super) struct WholeWorker<'a> {
-    worker: Option<Worker<'a>>,
-    history: Vec<Transition<'a>>,
-    certificate: Option<Certificate<'a>>,
-    samples: Vec<Sample>,
-}
-
-impl<'a> From<&'a proto::GetWorkerResponse> for WholeWorker<'a> {
-    fn from(response: &'a proto::GetWorkerResponse) -> Self {
-        let transition = |step: &'a proto::WorkerTransition| Transition {
-            from: words::worker_state(step.from),
-            to: words::worker_state(step.to),
-            at: owned(words::time(step.at.as_ref())),
-            reason: &step.reason,
-        };
-        let sample = |sample: &proto::ResourceSample| Sample {
-            at: owned(words::time(sample.at.as_ref())),
-            rss_bytes: sample.rss_bytes,
-            cpu_percent: sample.cpu_percent,
-        };
-        Self {
-            worker: response.worker.as_ref().map(Worker::from),
-            history: response.history.iter().map(transition).collect(),
-            certificate: response.certificate.as_ref().map(Certificate::from),
-            samples: response.samples.iter().map(sample).collect(),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Query<'a> {
-    query_id: &'a str,
-    kind: &'a str,
-    r#type: Option<&'a str>,
-    priority: u32,
-    owner: Option<&'a str>,
-    key: Option<&'a str>,
-    state: String,
-    attempts: u32,
-    worker_id: Option<u64>,
-    submitted_at: Option<String>,
-    started_at: Option<String>,
-    ended_at: Option<String>,
-    next_sequence: u64,
-    first_sequence: u64,
-    dead_letter: bool,
-    requeued_from: Option<&'a str>,
-    requeued_as: Option<&'a str>,
-}
-
-impl<'a> From<&'a proto::QueryInfo> for Query<'a> {
-    fn from(query: &'a proto::QueryInfo) -> Self {
-        Self {
-            query_id: &query.query_id,
-            kind: &query.kind,
-            r#type: text(&query.r#type),
-            priority: query.priority,
-            owner: text(&query.owner),
-            key: text(&query.key),
-            state: words::query_state(query.state),
-            attempts: query.attempts,
-            worker_id: number(query.worker_id),
-            submitted_at: owned(words::time(query.submitted_at.as_ref())),
-            started_at: owned(words::time(query.started_at.as_ref())),
-            ended_at: owned(words::time(query.ended_at.as_ref())),
-            next_sequence: query.next_sequence,
-            first_sequence: query.first_sequence,
-            dead_letter: query.dead_letter,
-            requeued_from: text(&query.requeued_from),
-            requeued_as: text(&query.requeued_as),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Health<'a> {
-    serving: bool,
-    reasons: &'a [String],
-    lifecycle: &'a str,
-    occupancy: &'a str,
-    kinds: Vec<Kind<'a>>,
-    queries_waiting: u64,
-    version: &'a str,
-    uptime_seconds: Option<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct Kind<'a> {
-    kind: &'a str,
-    serving: bool,
-    reason: Option<&'a str>,
-    /// How many are in each state.
-    workers: BTreeMap<String, u32>,
-    min: u32,
-    max: u32,
-    queries_waiting: u64,
-    last_failure: Option<Certificate<'a>>,
-}
-
-impl<'a> From<&'a proto::HealthResponse> for Health<'a> {
-    fn from(health: &'a proto::HealthResponse) -> Self {
-        Self {
-            serving: health.serving,
-            reasons: &health.reasons,
-            lifecycle: &health.lifecycle,
-            occupancy: &health.occupancy,
-            kinds: health.kinds.iter().map(Kind::from).collect(),
-            queries_waiting: health.queries_waiting,
-            version: &health.version,
-            uptime_seconds: seconds(health.uptime.as_ref()),
-        }
-    }
-}
-
-impl<'a> From<&'a proto::KindHealth> for Kind<'a> {
-    fn from(kind: &'a proto::KindHealth) -> Self {
-        Self {
-            kind: &kind.kind,
-            serving: kind.serving,
-            reason: text(&kind.reason),
-            workers: kind.workers.iter().map(|count| (words::worker_state(count.state), count.count)).collect(),
-            min: kind.min,
-            max: kind.max,
-            queries_waiting: kind.queries_waiting,
-            last_failure: kind.last_failure.as_ref().map(Certificate::from),
-        }
-    }
+    .end()
 }

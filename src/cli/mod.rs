@@ -1,4 +1,4 @@
-//! The command line: reads the arguments, calls the server, and says what came of it.
+//! The command line: reads the arguments, calls the server, and prints the answers.
 //!
 //! Data goes to standard output, everything else to standard error. Only this module and `config` read the environment.
 
@@ -10,9 +10,10 @@ mod config;
 mod dead;
 mod event;
 mod exit;
+mod format;
 mod health;
-mod help;
 mod json;
+mod list;
 mod operate;
 mod output;
 mod payload;
@@ -24,7 +25,6 @@ mod serve;
 mod stream;
 mod submit;
 mod table;
-mod words;
 mod worker;
 mod workers;
 
@@ -37,7 +37,7 @@ use clap::{CommandFactory, Parser};
 use tokio::runtime;
 
 use args::{Cli, Command, ConfigCommand, WorkerCommand};
-use exit::{Exit, Failure};
+use exit::{CliError, CliExit};
 
 use crate::client::Endpoint;
 
@@ -47,20 +47,20 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match perform(cli) {
         Ok(code) => code,
-        // Whoever read our output has seen enough.
-        Err(failure) if failure.is_broken_pipe() => Exit::Done.into(),
-        Err(failure) => {
-            output::error(&failure.to_string());
-            failure.exit().into()
+        // The reader of the output, such as `head`, needs no more of it.
+        Err(error) if error.is_broken_pipe() => CliExit::Done.into(),
+        Err(error) => {
+            output::error(&error.to_string());
+            error.exit().into()
         }
     }
 }
 
-fn perform(cli: Cli) -> Result<ExitCode, Failure> {
-    // Read only by the commands that talk to a server: a wrong one in the environment must not keep `serve` from running.
+fn perform(cli: Cli) -> Result<ExitCode, CliError> {
+    // Parsed only for the commands that need a server: a wrong one in the environment must not keep `serve` from running.
     let (endpoint, access) = (cli.endpoint, cli.access);
-    let server = || -> Result<Endpoint, Failure> {
-        let bad = |error| Failure::Usage(format!("--endpoint {endpoint}: {error}"));
+    let server = || -> Result<Endpoint, CliError> {
+        let bad = |error| CliError::Usage(format!("--endpoint {endpoint}: {error}"));
         let mut server: Endpoint = endpoint.parse().map_err(bad)?;
         server.credentials = access::credentials(access)?;
         Ok(server)
@@ -85,22 +85,22 @@ fn perform(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events(args) => wait_for(pool_events::events(&server()?, args)),
         Command::Bench(args) => bench::bench(server, *args),
         Command::Config(ConfigCommand::Check { file }) => config::check(file),
-        Command::Config(ConfigCommand::Show(place)) => config::show(place),
+        Command::Config(ConfigCommand::Show(args)) => config::show(args),
         Command::Config(ConfigCommand::Example) => config::example(),
         Command::Completions { shell } => completions(shell),
     };
     exit.map(ExitCode::from)
 }
 
-/// Runs a command that talks to the server. One thread is enough for that, and starts fastest.
-fn wait_for(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::system)?.block_on(command)
+/// Runs a command that calls the server. One thread is enough for that, and starts fastest.
+fn wait_for(command: impl Future<Output = Result<CliExit, CliError>>) -> Result<CliExit, CliError> {
+    runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::system)?.block_on(command)
 }
 
-/// Writes into memory first: the generator itself cannot bear a closed pipe.
-fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+/// Writes into memory first: the generator panics on a closed pipe.
+fn completions(shell: clap_complete::Shell) -> Result<CliExit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "remuda", &mut script);
     output::text(&String::from_utf8_lossy(&script))?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }

@@ -1,44 +1,44 @@
-//! Where a query's payload comes from, and the check that it is JSON.
+//! Reads the payload of a query and checks that it is JSON.
 
 use std::{
     fs::File,
     io::{self, Read},
 };
 
-use super::exit::Failure;
+use super::exit::CliError;
 use crate::protocol::JsonText;
 
-/// More than any server takes; a larger file is a mix-up, like the path of a device.
-const MOST_BYTES: u64 = 1 << 30;
+/// More than any server takes; a larger file is a mistake, like the path of a device.
+const PAYLOAD_MAX_BYTES: u64 = 1 << 30;
 
-/// Reads a payload that was given as it is, as `@file`, or as `-` for standard input.
-pub(super) fn read(argument: &str) -> Result<String, Failure> {
+/// Reads a payload that is given as JSON text, as `@file`, or as `-` for standard input.
+pub(super) fn read(argument: &str) -> Result<String, CliError> {
     let (bytes, place) = match argument.strip_prefix('@') {
         Some(path) => (File::open(path).and_then(read_bytes), path),
         None if argument == "-" => (read_bytes(io::stdin().lock()), "standard input"),
         None => return check(argument.as_bytes().to_vec(), "the payload", argument),
     };
-    let bytes = bytes.map_err(|error| Failure::Usage(format!("cannot read the payload from {place}: {error}")))?;
+    let bytes = bytes.map_err(|error| CliError::Usage(format!("cannot read the payload from {place}: {error}")))?;
     check(bytes, &format!("the payload from {place}"), argument)
 }
 
 fn read_bytes(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
+    source.take(PAYLOAD_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PAYLOAD_MAX_BYTES {
         return Err(io::Error::other("it is larger than 1 GiB, which no server takes"));
     }
     Ok(bytes)
 }
 
-fn check(bytes: Vec<u8>, what: &str, argument: &str) -> Result<String, Failure> {
+fn check(bytes: Vec<u8>, what: &str, argument: &str) -> Result<String, CliError> {
     match JsonText::parse(bytes) {
         Ok(json) => Ok(json.as_str().to_owned()),
-        Err(error) => Err(Failure::Usage(format!("{what} is not JSON: {error}{}", hint(argument)))),
+        Err(error) => Err(CliError::Usage(format!("{what} is not JSON: {error}{}", hint(argument)))),
     }
 }
 
-/// What the shell or the user may have got wrong about a payload on the command line.
+/// Advice on quoting, for a payload on the command line.
 fn hint(argument: &str) -> String {
     if argument.starts_with('@') || argument == "-" {
         return String::new();
@@ -54,7 +54,7 @@ mod tests {
 
     fn refused(argument: &str) -> String {
         let failure = read(argument).unwrap_err();
-        assert!(matches!(failure, Failure::Usage(_)));
+        assert!(matches!(failure, CliError::Usage(_)));
         failure.to_string()
     }
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_told_how_to_quote() {
+    fn invalid_json_is_refused_with_advice_on_quoting() {
         let text = refused("{hello:world}");
         assert!(text.starts_with("the payload is not JSON: invalid JSON at line 1 column 2: key must be a string\n"));
         assert!(text.contains("\n  got: {hello:world}\n"));

@@ -1,41 +1,40 @@
-//! `remuda reload`: what has changed in the configuration, and what comes of it.
+//! `remuda reload`: the changes of the configuration and their effects.
 
 use super::{
     args::ReloadArgs,
-    exit::{Exit, Failure},
-    json,
+    exit::{CliError, CliExit},
+    format, json,
     output::{self, BAD, BUSY, GOOD},
-    table::{Align, Cell, Table},
-    words,
+    table::{Cell, Table},
 };
 use crate::{
     api::proto::{ConfigChange, ConfigEffect, ReloadRequest, ReloadResponse},
     client::{Client, Endpoint},
 };
 
-pub(super) async fn reload(server: &Endpoint, args: ReloadArgs) -> Result<Exit, Failure> {
+pub(super) async fn reload(server: &Endpoint, args: ReloadArgs) -> Result<CliExit, CliError> {
     let client = Client::connect(server).await?;
-    let found = client.reload(ReloadRequest { dry_run: args.dry_run }).await?;
+    let response = client.call(client.admin().reload(ReloadRequest { dry_run: args.dry_run })).await?;
     if args.json {
-        output::line(&json::line(&json::Reload::from(&found)))?;
-        return Ok(Exit::Done);
+        output::line(json::reload(&response).get())?;
+        return Ok(CliExit::Done);
     }
-    if !found.changes.is_empty() {
-        output::text(&render(&found.changes))?;
+    if !response.changes.is_empty() {
+        output::text(&render(&response.changes))?;
     }
-    for note in notes(&found, args.dry_run) {
+    for note in notes(&response, args.dry_run) {
         output::note(&note);
     }
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
 pub(super) fn render(changes: &[ConfigChange]) -> String {
-    let mut table = Table::new(&[("KEY", Align::Left), ("CHANGE", Align::Left), ("EFFECT", Align::Left)]);
+    let mut table = Table::new(&["KEY", "CHANGE", "EFFECT"], "<<<");
     for change in changes {
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "(none)".to_owned());
         table.row([
             Cell::from(&change.path),
-            Cell::from(format!("{} -> {}", value(&change.old), value(&change.new))),
+            format!("{} -> {}", value(&change.old), value(&change.new)).into(),
             effect(change.effect()),
         ]);
     }
@@ -53,18 +52,18 @@ fn effect(effect: ConfigEffect) -> Cell {
     }
 }
 
-/// What came of it, in words.
-pub(super) fn notes(found: &ReloadResponse, dry_run: bool) -> Vec<String> {
-    let changes = |count: usize| words::count(count as u64, "change", "changes");
-    let all = found.changes.len();
-    let waiting = found.changes.iter().filter(|change| change.effect() == ConfigEffect::NeedsRestart).count();
+/// The result in words.
+pub(super) fn notes(response: &ReloadResponse, dry_run: bool) -> Vec<String> {
+    let changes = |count: usize| format::plural(count as u64, "change", "changes");
+    let all = response.changes.len();
+    let waiting = response.changes.iter().filter(|change| change.effect() == ConfigEffect::NeedsRestart).count();
     match (all, dry_run) {
         (0, _) => return vec!["the configuration has not changed".to_owned()],
         (_, true) => return vec![format!("{} found; this was a dry run, and nothing was done", changes(all))],
         (_, false) => {}
     }
     let mut notes = Vec::new();
-    if found.applied {
+    if response.applied {
         notes.push(format!("{} put in force", changes(all - waiting)));
     }
     if waiting > 0 {

@@ -1,4 +1,4 @@
-//! `remuda run`: a query from its payload to its end, cancelled if the user loses interest.
+//! `remuda run`: runs a query and prints its events; an interrupt cancels it.
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
@@ -11,10 +11,10 @@ use tokio::{
 use super::{
     args::RunArgs,
     cancel,
-    event::Show,
-    exit::{Exit, Failure},
+    event::EventView,
+    exit::{CliError, CliExit},
     output,
-    stream::Reading,
+    stream::EventPrinter,
     submit,
 };
 use crate::{
@@ -23,40 +23,40 @@ use crate::{
     model::QueryId,
 };
 
-/// How long a cancel may take before a second signal counts.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time after an interrupt during which further signals are ignored.
+const INTERRUPT_DEBOUNCE: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(server: &Endpoint, args: RunArgs) -> Result<Exit, Failure> {
-    // The id is made here, so that the query can be cancelled whatever has been heard of it.
+pub(super) async fn run(server: &Endpoint, args: RunArgs) -> Result<CliExit, CliError> {
+    // The id is made here, so that the query can be cancelled before the server has answered.
     let id = args.query.id.clone().unwrap_or_else(QueryId::generate).to_string();
-    let policy = args.query.on_disconnect;
+    let has_policy = args.query.on_disconnect.is_some();
     let query = Some(submit::query(args.query)?);
     let client = Client::connect(server).await?;
     let request = ExecuteRequest { query_id: id.clone(), query };
-    let work = execute(&client, request, Show::of(args.events));
+    let work = execute(&client, request, EventView::new(args.events));
     let ended = until_interrupted(&client, &id, work).await;
-    // Who has said what shall happen then has said it to the server.
-    if policy.is_none() && ended.as_ref().is_err_and(Failure::is_broken_pipe) {
-        let _ = client.cancel(cancel_request(&id, "nobody reads its output any more")).await;
+    // With --on-disconnect, the server knows what to do.
+    if !has_policy && ended.as_ref().is_err_and(CliError::is_broken_pipe) {
+        let _ = client.call(client.pool().cancel(cancel_request(&id, "its output has no reader any more"))).await;
     }
     ended
 }
 
-async fn execute(client: &Client, request: ExecuteRequest, show: Show) -> Result<Exit, Failure> {
-    let (accepted, events) = client.execute(request).await.map_err(Failure::NotAccepted)?;
+async fn execute(client: &Client, request: ExecuteRequest, view: EventView) -> Result<CliExit, CliError> {
+    let (accepted, events) = client.execute(request).await.map_err(CliError::NotAccepted)?;
     if accepted.existed {
         output::note(&submit::existed(&accepted.query_id, accepted.state));
     }
-    Reading { query_id: accepted.query_id, show, next: 0 }.finish(events).await
+    EventPrinter { query_id: accepted.query_id, view, next: 0 }.print_all(events).await
 }
 
-/// Does the work. The first Ctrl-C or SIGTERM cancels the query; a second one does not wait for anything.
+/// Awaits the work. The first Ctrl-C or SIGTERM cancels the query; a second one ends the command at once.
 async fn until_interrupted(
     client: &Client,
     id: &str,
-    work: impl Future<Output = Result<Exit, Failure>>,
-) -> Result<Exit, Failure> {
-    let mut interrupts = Interrupts::listen().map_err(Failure::system)?;
+    work: impl Future<Output = Result<CliExit, CliError>>,
+) -> Result<CliExit, CliError> {
+    let mut interrupts = Interrupts::listen().map_err(CliError::system)?;
     let mut work = pin!(work);
     select! {
         ended = &mut work => return ended,
@@ -64,30 +64,30 @@ async fn until_interrupted(
     }
     let cancelled = select! {
         cancelled = interrupt(client, id) => cancelled?,
-        () = interrupts.again() => return Ok(Exit::Cancelled),
+        () = interrupts.again() => return Ok(CliExit::Cancelled),
     };
     if cancelled {
-        return Ok(Exit::Cancelled);
+        return Ok(CliExit::Cancelled);
     }
-    // It had ended before: what is left to read tells how.
+    // The query had ended already: its last events are still to be printed.
     select! {
         ended = work => ended,
-        () = interrupts.again() => Ok(Exit::Cancelled),
+        () = interrupts.again() => Ok(CliExit::Cancelled),
     }
 }
 
-/// Cancels the query; `false` if it was over already.
-async fn interrupt(client: &Client, id: &str) -> Result<bool, Failure> {
-    match client.cancel(cancel_request(id, "interrupted on the command line")).await {
+/// Cancels the query; returns false if it had ended already.
+async fn interrupt(client: &Client, id: &str) -> Result<bool, CliError> {
+    match client.call(client.pool().cancel(cancel_request(id, "interrupted on the command line"))).await {
         Ok(response) => {
-            output::note(&cancel::found(id, response));
+            output::note(&cancel::describe(id, response));
             Ok(response.found() != CancelFound::Ended)
         }
         Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => {
             output::note("interrupted before the query was accepted");
             Ok(true)
         }
-        Err(error) => Err(Failure::Call(error)),
+        Err(error) => Err(CliError::Call(error)),
     }
 }
 
@@ -95,7 +95,7 @@ fn cancel_request(id: &str, reason: &str) -> CancelRequest {
     CancelRequest { query_id: id.to_owned(), reason: reason.to_owned() }
 }
 
-/// Ctrl-C, and what `timeout` and service managers send.
+/// SIGINT, as Ctrl-C sends it, and SIGTERM, as `timeout` and service managers do.
 pub(super) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -113,9 +113,9 @@ impl Interrupts {
         }
     }
 
-    /// The next one after a while: some senders, like `timeout`, signal twice and mean it once.
+    /// The next one after a while: some senders, like `timeout`, signal twice at once.
     async fn again(&mut self) {
-        sleep(PATIENCE).await;
+        sleep(INTERRUPT_DEBOUNCE).await;
         self.next().await;
     }
 }

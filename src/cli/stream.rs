@@ -1,53 +1,51 @@
-//! `remuda stream`: a query's events, printed as they come.
+//! `remuda stream`: prints the events of a query as they come.
 
 use super::{
     args::StreamArgs,
-    event::{self, Show},
-    exit::{Exit, Failure},
+    event::{self, EventView},
+    exit::{CliError, CliExit},
 };
 use crate::{
     api::proto::StreamResultsRequest,
     client::{Client, ClientError, Endpoint, EventStream},
 };
 
-pub(super) async fn stream(server: &Endpoint, args: StreamArgs) -> Result<Exit, Failure> {
+pub(super) async fn stream(server: &Endpoint, args: StreamArgs) -> Result<CliExit, CliError> {
     let client = Client::connect(server).await?;
     let query_id = args.id.to_string();
     let request = StreamResultsRequest { query_id: query_id.clone(), from_sequence: args.from };
     let events = client.stream_results(request).await?;
-    Reading { query_id, show: Show::of(args.events), next: args.from }.finish(events).await
+    EventPrinter { query_id, view: EventView::new(args.events), next: args.from }.print_all(events).await
 }
 
-/// Reading the events of one query.
-pub(super) struct Reading {
+/// Prints the events of one query.
+pub(super) struct EventPrinter {
     pub query_id: String,
-    pub show: Show,
-    /// The sequence number to go on from if the connection breaks.
+    pub view: EventView,
+    /// Sequence number of the next event, to go on from if the connection breaks.
     pub next: u64,
 }
 
-impl Reading {
-    /// Prints every event, and tells how the query ended.
-    pub(super) async fn finish(mut self, mut events: EventStream) -> Result<Exit, Failure> {
+impl EventPrinter {
+    /// Prints every event; returns the exit code of the query.
+    pub(super) async fn print_all(mut self, mut events: EventStream) -> Result<CliExit, CliError> {
         let mut end = None;
         loop {
             match events.next().await {
                 Ok(Some(event)) => {
                     self.next = event.sequence + 1;
-                    end = event::print(&self.query_id, &event, self.show)?;
+                    end = event::print(&self.query_id, &event, self.view)?;
                 }
-                Ok(None) => return end.ok_or(Failure::NoEnd { query_id: self.query_id, next: self.next }),
+                Ok(None) => return end.ok_or(CliError::NoEnd { query_id: self.query_id, next: self.next }),
                 Err(error) => return Err(self.cut_off(error)),
             }
         }
     }
 
-    fn cut_off(self, error: ClientError) -> Failure {
+    fn cut_off(self, error: ClientError) -> CliError {
         match error {
-            ClientError::Refused(_) => Failure::Call(error),
-            ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Lost { .. } => {
-                Failure::CutOff { error, query_id: self.query_id, next: self.next }
-            }
+            ClientError::Refused(_) => CliError::Call(error),
+            error => CliError::CutOff { error, query_id: self.query_id, next: self.next },
         }
     }
 }

@@ -1,38 +1,38 @@
 //! `remuda submit`, and the query that `run` and `submit` make of their arguments.
 
 use super::{
-    args::{OnDisconnect, QueryArgs, SubmitArgs},
-    exit::{Exit, Failure},
-    json::{self, Submitted},
-    output, payload, words,
+    args::{QueryArgs, SubmitArgs},
+    exit::{CliError, CliExit},
+    format, json, output, payload,
 };
 use crate::{
-    api::proto::{DisconnectPolicy, Query, RecoveryPolicy, RecoveryStrategy, SubmitRequest, disconnect_policy::Policy},
+    api::proto::{DisconnectPolicy, Query, RecoveryPolicy, RecoveryStrategy, SubmitRequest},
     client::{Client, Endpoint},
 };
 
-pub(super) async fn submit(server: &Endpoint, args: SubmitArgs) -> Result<Exit, Failure> {
+pub(super) async fn submit(server: &Endpoint, args: SubmitArgs) -> Result<CliExit, CliError> {
     let query_id = args.query.id.as_ref().map(ToString::to_string).unwrap_or_default();
     let query = Some(query(args.query)?);
     let client = Client::connect(server).await?;
-    let accepted = client.submit(SubmitRequest { query_id, query }).await.map_err(Failure::NotAccepted)?;
+    let accepted = client.call(client.pool().submit(SubmitRequest { query_id, query })).await;
+    let accepted = accepted.map_err(CliError::NotAccepted)?;
     if args.json {
-        output::line(&json::line(&Submitted::from(&accepted)))?;
-        return Ok(Exit::Done);
+        output::line(json::submitted(&accepted).get())?;
+        return Ok(CliExit::Done);
     }
     output::line(&accepted.query_id)?;
     if accepted.existed {
         output::note(&existed(&accepted.query_id, accepted.state));
     }
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
 /// Reads the payload, which may wait for standard input.
-pub(super) fn query(args: QueryArgs) -> Result<Query, Failure> {
+pub(super) fn query(args: QueryArgs) -> Result<Query, CliError> {
     Ok(Query {
         payload: payload::read(&args.payload)?,
         recovery: recovery(&args),
-        on_disconnect: args.on_disconnect.map(disconnect_policy),
+        on_disconnect: args.on_disconnect.map(|policy| DisconnectPolicy { policy: Some(policy) }),
         kind: args.kind.unwrap_or_default(),
         r#type: args.query_type.unwrap_or_default(),
         priority: args.priority,
@@ -55,15 +55,6 @@ fn recovery(args: &QueryArgs) -> Option<RecoveryPolicy> {
     }
 }
 
-fn disconnect_policy(policy: OnDisconnect) -> DisconnectPolicy {
-    let policy = match policy {
-        OnDisconnect::Keep => Some(Policy::Keep(true)),
-        OnDisconnect::Cancel => Some(Policy::Cancel(true)),
-        OnDisconnect::Detach(patience) => patience.try_into().ok().map(Policy::Detach),
-    };
-    DisconnectPolicy { policy }
-}
-
 pub(super) fn existed(query_id: &str, state: i32) -> String {
-    format!("query {query_id} was here already ({}) and is not run again", words::query_state(state))
+    format!("query {query_id} was here already ({}) and is not run again", format::query_state(state))
 }

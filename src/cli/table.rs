@@ -6,16 +6,10 @@ use anstyle::Style;
 
 use super::output::{BOLD, printable};
 
-/// Between two columns.
-const GAP: &str = "  ";
+/// Space between two columns.
+const COLUMN_GAP: &str = "  ";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
-    Left,
-    Right,
-}
-
-/// What stands in one place of a table, on one line.
+/// One cell of a table, on one line.
 #[derive(Debug)]
 pub(super) struct Cell {
     text: String,
@@ -24,7 +18,9 @@ pub(super) struct Cell {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    columns: &'static [(&'static str, Align)],
+    columns: &'static [&'static str],
+    /// One character per column: `<` for left, `>` for right.
+    alignment: &'static str,
     rows: Vec<Vec<Cell>>,
 }
 
@@ -47,18 +43,23 @@ impl Cell {
 }
 
 impl Table {
-    pub(super) fn new(columns: &'static [(&'static str, Align)]) -> Self {
-        Self { columns, rows: Vec::new() }
+    /// `alignment` has one character per column, as in a format string: `<` for left, `>` for right.
+    pub(super) fn new(columns: &'static [&'static str], alignment: &'static str) -> Self {
+        debug_assert_eq!(columns.len(), alignment.len());
+        Self { columns, alignment, rows: Vec::new() }
     }
 
-    pub(super) fn row<const COLUMNS: usize>(&mut self, cells: [Cell; COLUMNS]) {
-        debug_assert_eq!(COLUMNS, self.columns.len());
+    pub(super) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(cells.into());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// The head and the rows; every line ends with a newline, and none with a space.
     pub(super) fn render(&self) -> String {
-        let head: Vec<_> = self.columns.iter().map(|(name, _)| Cell::styled(name, BOLD)).collect();
+        let head: Vec<_> = self.columns.iter().map(|name| Cell::styled(name, BOLD)).collect();
         let widths: Vec<_> = (0..head.len())
             .map(|column| self.rows.iter().chain([&head]).map(|row| row[column].width()).max().unwrap_or_default())
             .collect();
@@ -71,29 +72,28 @@ impl Table {
 
     fn render_row(&self, text: &mut String, row: &[Cell], widths: &[usize]) {
         let last = row.len() - 1;
-        for (column, cell) in row.iter().enumerate() {
-            let align = self.columns[column].1;
+        for (column, (cell, alignment)) in row.iter().zip(self.alignment.chars()).enumerate() {
             let space = widths[column] - cell.width();
-            let (before, after) = match align {
-                Align::Right => (space, 0),
-                Align::Left if column == last => (0, 0),
-                Align::Left => (0, space),
+            let (before, after) = match alignment {
+                '>' => (space, 0),
+                _ if column == last => (0, 0),
+                _ => (0, space),
             };
             let style = cell.style;
             let _ = write!(text, "{:before$}{style}{}{style:#}{:after$}", "", cell.text, "");
-            text.push_str(if column == last { "\n" } else { GAP });
+            text.push_str(if column == last { "\n" } else { COLUMN_GAP });
         }
     }
 }
 
-/// Properties of one thing, a line each; those that are empty are left out.
+/// Properties of one thing, a line each, without the empty ones.
 pub(super) fn properties(entries: &[(&str, String)]) -> String {
-    let told = || entries.iter().filter(|(_, value)| !value.is_empty());
-    let width = told().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let present = || entries.iter().filter(|(_, value)| !value.is_empty());
+    let width = present().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut text = String::new();
-    for (name, value) in told() {
+    for (name, value) in present() {
         let value = printable(value);
-        let _ = writeln!(text, "{BOLD}{name:width$}{BOLD:#}{GAP}{value}");
+        let _ = writeln!(text, "{BOLD}{name:width$}{BOLD:#}{COLUMN_GAP}{value}");
     }
     text
 }

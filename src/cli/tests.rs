@@ -1,4 +1,4 @@
-//! What people and scripts see: arguments, exit codes, lines, tables.
+//! Tests of arguments, exit codes, lines and tables.
 
 mod arguments;
 mod dead;
@@ -7,7 +7,7 @@ mod exits;
 mod operate;
 mod tables;
 
-/// As a file or a pipe gets it.
+/// The text without colours.
 fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }

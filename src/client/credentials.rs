@@ -1,16 +1,16 @@
-//! How a client shows who it is, and how it knows the server.
+//! Credentials of a client, and the certificates by which it knows the server.
 
 use std::fmt;
 
-use http::HeaderValue;
+use http::HeaderMap;
 use tonic::{
     Request, Status,
-    metadata::{Ascii, MetadataValue},
+    metadata::{Ascii, MetadataMap, MetadataValue},
     service::Interceptor,
     transport::{Certificate, ClientTlsConfig, Identity},
 };
 
-/// Everything a client may need beside the address.
+/// Everything that a client may need beside the address.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// Sent with every call.
@@ -25,7 +25,7 @@ pub struct Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nothing of this belongs in a log.
+        // Secrets do not belong in a log.
         formatter.write_str("Credentials")
     }
 }
@@ -46,29 +46,33 @@ impl Credentials {
         tls
     }
 
-    pub(super) fn bearer(&self) -> Bearer {
-        // A token that no header can hold is none; the server says so.
-        Bearer(self.token.as_ref().and_then(|token| format!("Bearer {token}").parse().ok()))
-    }
-
-    /// The same, as a header of a call that is made by hand.
-    pub(super) fn bearer_header(&self) -> Option<HeaderValue> {
-        let mut header: HeaderValue = format!("Bearer {}", self.token.as_ref()?).parse().ok()?;
-        header.set_sensitive(true);
-        Some(header)
+    pub(super) fn bearer(&self) -> BearerToken {
+        // A token that no header can hold is not sent; the server refuses the call.
+        let header = self.token.as_ref().and_then(|token| format!("Bearer {token}").parse().ok());
+        BearerToken(header.map(|mut header: MetadataValue<Ascii>| {
+            header.set_sensitive(true);
+            header
+        }))
     }
 }
 
-/// Adds the token to a call.
+/// Adds the token to each call.
 #[derive(Debug, Clone)]
-pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
+pub struct BearerToken(Option<MetadataValue<Ascii>>);
 
-impl Interceptor for Bearer {
+impl BearerToken {
+    /// The headers of a call that does not go through the interceptor.
+    pub(super) fn into_headers(self) -> HeaderMap {
+        let mut metadata = MetadataMap::new();
+        self.0.map(|header| metadata.insert("authorization", header));
+        metadata.into_headers()
+    }
+}
+
+impl Interceptor for BearerToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            let mut value = value.clone();
-            value.set_sensitive(true);
-            request.metadata_mut().insert("authorization", value);
+        if let Some(header) = &self.0 {
+            request.metadata_mut().insert("authorization", header.clone());
         }
         Ok(request)
     }

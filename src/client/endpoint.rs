@@ -1,4 +1,4 @@
-//! Where a server is: what people may write, and the URI that it means.
+//! The address of a server: the forms that users may write, and the URI that they mean.
 
 use std::{fmt, str::FromStr};
 
@@ -7,28 +7,28 @@ use thiserror::Error;
 
 use super::Credentials;
 
-/// Where `remuda serve` listens unless told otherwise.
+/// The address of `remuda serve` without a configuration.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:50051";
 
-/// Where a server is, in the form of a URI, and what it takes to be let in.
+/// URI of a server, and the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     uri: String,
     pub credentials: Credentials,
 }
 
-/// What cannot be where a server is.
+/// A text that is not the address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BadEndpoint {
-    #[error("it is empty; {FORMS}")]
+pub enum ParseEndpointError {
+    #[error("it is empty; {ENDPOINT_FORMS}")]
     Empty,
-    #[error("it names no port from 1 to 65535; {FORMS}")]
+    #[error("it names no port from 1 to 65535; {ENDPOINT_FORMS}")]
     NoPort,
-    #[error("it is not an address; {FORMS}")]
+    #[error("it is not an address; {ENDPOINT_FORMS}")]
     Malformed,
 }
 
-const FORMS: &str = "write host:port, http://host:port, https://host:port or unix:/path/to.sock";
+const ENDPOINT_FORMS: &str = "write host:port, http://host:port, https://host:port or unix:/path/to.sock";
 
 impl Endpoint {
     #[must_use]
@@ -47,29 +47,33 @@ impl Endpoint {
 }
 
 impl FromStr for Endpoint {
-    type Err = BadEndpoint;
+    type Err = ParseEndpointError;
 
-    fn from_str(text: &str) -> Result<Self, BadEndpoint> {
+    fn from_str(text: &str) -> Result<Self, ParseEndpointError> {
         if text.is_empty() {
-            return Err(BadEndpoint::Empty);
+            return Err(ParseEndpointError::Empty);
         }
         if text.starts_with('/') {
             return Ok(Self::new(format!("unix:{text}")));
         }
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() { Err(BadEndpoint::Malformed) } else { Ok(Self::new(format!("unix:{path}"))) };
+            return if path.is_empty() {
+                Err(ParseEndpointError::Malformed)
+            } else {
+                Ok(Self::new(format!("unix:{path}")))
+            };
         }
         let (scheme, rest) = match text.strip_prefix("https://") {
             Some(rest) => ("https", rest),
             None => ("http", text.strip_prefix("http://").unwrap_or(text)),
         };
         let authority = rest.trim_end_matches('/');
-        let uri: Uri = format!("{scheme}://{authority}").parse().map_err(|_| BadEndpoint::Malformed)?;
+        let uri: Uri = format!("{scheme}://{authority}").parse().map_err(|_| ParseEndpointError::Malformed)?;
         if uri.path() != "/" || uri.query().is_some() || uri.host().is_none_or(str::is_empty) {
-            return Err(BadEndpoint::Malformed);
+            return Err(ParseEndpointError::Malformed);
         }
-        uri.port_u16().map(|_| Self::new(format!("{scheme}://{authority}"))).ok_or(BadEndpoint::NoPort)
+        uri.port_u16().map(|_| Self::new(format!("{scheme}://{authority}"))).ok_or(ParseEndpointError::NoPort)
     }
 }
 
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_is_told_why() {
+    fn wrong_endpoint_is_refused_with_the_reason() {
         assert!(endpoint("").unwrap_err().starts_with("it is empty; write host:port"));
         assert!(endpoint("localhost").unwrap_err().starts_with("it names no port"));
         assert!(endpoint("localhost:99999").unwrap_err().starts_with("it names no port"));

@@ -1,4 +1,4 @@
-//! What a failed connection says about TLS: that only one side speaks it, or that one does not trust the other.
+//! Failed connections whose cause is TLS: only one side speaks it, or one does not trust the other.
 
 use std::time::Duration;
 
@@ -10,58 +10,58 @@ use tokio::{
 
 use super::{ClientError, Endpoint};
 
-/// Why there is no understanding though both sides are there.
+/// A disagreement about TLS between a client and a server that are both there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsTrouble {
-    /// The server speaks TLS, we do not.
+pub enum TlsMismatch {
+    /// The server speaks TLS, this client does not.
     OnlyServer,
-    /// We speak TLS, the server does not.
+    /// This client speaks TLS, the server does not.
     OnlyClient,
-    /// The server's certificate is none that we trust.
+    /// This client does not trust the server's certificate.
     UnknownServer,
-    /// Our certificate, or that we show none, may be what the server refuses.
+    /// The server may refuse this client's certificate, or the lack of one.
     RefusedClient,
 }
 
-/// How HTTP/2 begins.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How an alert of TLS begins.
-const ALERT: u8 = 21;
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The first bytes of an HTTP/2 connection.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The first byte of a TLS alert.
+const TLS_ALERT: u8 = 21;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl TlsTrouble {
-    /// Reads it out of the innermost error's text, which is all that the layers in between leave of it.
-    pub(super) fn told_by(message: &str) -> Option<Self> {
+impl TlsMismatch {
+    /// Finds it in the innermost error's text: the layers in between keep nothing else of it.
+    pub(super) fn from_message(message: &str) -> Option<Self> {
         let beginnings = [
             ("invalid peer certificate", Self::UnknownServer),
             ("received corrupt message", Self::OnlyClient),
             ("received fatal alert", Self::RefusedClient),
         ];
-        beginnings.into_iter().find(|(beginning, _)| message.starts_with(beginning)).map(|(_, trouble)| trouble)
+        beginnings.into_iter().find(|(beginning, _)| message.starts_with(beginning)).map(|(_, mismatch)| mismatch)
     }
 }
 
-/// Finds out whether TLS is why a first call had no answer. A server that refuses us at its door hangs up, and what it says
-/// before may be lost; so the beginning is made once more, if we do not speak TLS, and what comes back is looked at.
+/// Turns a lost first call into a TLS error if TLS is the cause. A server that refuses the handshake closes the connection, and
+/// its alert may be lost. So without TLS a second connection sends the HTTP/2 preface and looks for a TLS alert.
 pub(super) async fn explain(at: &Endpoint, error: ClientError) -> ClientError {
     let ClientError::Lost { endpoint, message } = error else { return error };
-    let trouble = match at.as_uri().strip_prefix("http://") {
-        // Whatever else it may be: certificates of clients are refused only now.
-        None if at.is_tls() => Some(TlsTrouble::RefusedClient),
+    let mismatch = match at.as_uri().strip_prefix("http://") {
+        // With TLS 1.3 the server refuses a client's certificate only after the handshake.
+        None if at.is_tls() => Some(TlsMismatch::RefusedClient),
         None => None,
         Some(address) => {
-            let alerted = timeout(PATIENCE, first_byte(address)).await == Ok(Some(ALERT));
-            alerted.then_some(TlsTrouble::OnlyServer)
+            let alerted = timeout(PROBE_TIMEOUT, first_byte(address)).await == Ok(Some(TLS_ALERT));
+            alerted.then_some(TlsMismatch::OnlyServer)
         }
     };
-    match trouble {
-        Some(trouble) => ClientError::Tls { endpoint, message, trouble },
+    match mismatch {
+        Some(mismatch) => ClientError::Tls { endpoint, message, mismatch },
         None => ClientError::Lost { endpoint, message },
     }
 }
 
 async fn first_byte(address: &str) -> Option<u8> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    stream.write_all(PREFACE).await.ok()?;
+    stream.write_all(HTTP2_PREFACE).await.ok()?;
     stream.read_u8().await.ok()
 }

@@ -15,6 +15,6 @@ def measure(rounds=3):
             count = max(16, min(500, BYTES // size // messages))
             load = ["--concurrency", 16, "--messages", messages, "--size", size]
             bare, own = rig.in_turns(rounds, *(functools.partial(rig.cost, server, count, *load) for server in (baseline, pool)))
-            points.append({"bytes": size, "floor_us": bare / messages, "remuda_us": own / messages, "ratio": own / bare})
+            points.append({"bytes": size, "baseline_us": bare / messages, "remuda_us": own / messages, "ratio": own / bare})
             rig.say(points[-1])
     return {"points": points, "limits": []}

@@ -4,14 +4,13 @@ use std::{net::SocketAddr, time::Duration};
 
 use clap::{Args, Subcommand};
 
-use super::{duration, help};
-use crate::bench::SIZES;
+use super::duration;
+use crate::bench::MESSAGE_SIZES;
 
-/// The largest payload; servers take less by default.
-const MOST_PAYLOAD: u64 = 1 << 30;
+/// More than servers take by default.
+const PAYLOAD_MAX_BYTES: u64 = 1 << 30;
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = help::BENCH)]
 pub(in crate::cli) struct BenchArgs {
     #[command(flatten)]
     pub load: LoadArgs,
@@ -21,54 +20,54 @@ pub(in crate::cli) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum BenchCommand {
-    /// Serve what a pool is measured against: bare gRPC, without pool or workers
-    #[command(after_help = help::BASELINE)]
+    /// Run the bare gRPC server, without pool or workers, that a pool is compared with
+    #[command(after_help = include_str!("../help/baseline.txt"))]
     Baseline(BaselineArgs),
 }
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BaselineArgs {
-    /// Where to serve; with port 0 the system chooses one
+    /// Address of the server; with port 0 the system chooses one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 }
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LoadArgs {
-    /// Queries at a time
+    /// Concurrent queries
     #[arg(long, short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub concurrency: u32,
-    /// Connections they share; never more than queries at a time
+    /// Connections that the queries share; never more than concurrent queries
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
-    /// Threads that make the queries; one costs least, more are for machines with many processors
+    /// Threads that make the queries; more than one is for machines with many processors
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub threads: u32,
     /// Messages that a worker sends for each query
     #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     pub messages: u64,
-    /// What each message has: bytes of JSON, as 200 or 64KiB
+    /// Size of each message in bytes of JSON, as 200 or 64KiB
     #[arg(long, value_name = "SIZE", default_value = "200", value_parser = message_size)]
     pub size: u64,
-    /// What the payload of each query has
+    /// Size of the payload of each query
     #[arg(long, value_name = "SIZE", default_value = "200", value_parser = payload_size)]
     pub payload_size: u64,
-    /// A payload of your own instead, for workers other than echo: JSON, @FILE or -
+    /// Your own payload instead, for workers other than echo: JSON, @FILE or -
     #[arg(long, value_name = "JSON", conflicts_with_all = ["messages", "size", "payload_size"])]
     pub payload: Option<String>,
-    /// The kind of worker to run on; may be left out if there is just one
+    /// Kind of worker; not needed if there is only one
     #[arg(long)]
     pub kind: Option<String>,
-    /// How long a round goes on [default: 10s]
-    #[arg(long, short, value_name = "DURATION", value_parser = some_time)]
+    /// Length of a round [default: 10s]
+    #[arg(long, short, value_name = "DURATION", value_parser = nonzero_duration)]
     pub duration: Option<Duration>,
-    /// How many queries a round has, instead of how long it goes on
+    /// Length of a round in queries, instead of a duration
     #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Start a server with so many echo workers for this run, instead of calling the one at --endpoint
+    /// Start a server with this many echo workers for this run, instead of using the one at --endpoint
     #[arg(long, value_name = "WORKERS", conflicts_with = "kind", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub spawn: Option<u32>,
-    /// Measure a bare gRPC server that gives the same answers too, in turns, and print the ratio
+    /// Also measure a bare gRPC server that gives the same answers, in turns, and print the ratio
     #[arg(long, conflicts_with = "payload")]
     pub compare: bool,
     #[arg(
@@ -77,26 +76,26 @@ pub(in crate::cli) struct LoadArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "1s",
-        value_parser = some_time,
-        help = "In every other round, kill a worker with SIGKILL each INTERVAL [without =INTERVAL: 1s]; only where the \
-                workers run"
+        value_parser = nonzero_duration,
+        help = "In every other round, kill a worker with SIGKILL each INTERVAL [without =INTERVAL: 1s]; only on the \
+                machine of the workers"
     )]
     pub chaos: Option<Duration>,
-    /// How many rounds [default: 1; with --compare or --chaos 3 of each]
+    /// Number of rounds [default: 1; with --compare or --chaos 3 of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: Option<u32>,
-    /// How long to make queries before anything is measured [default: 1s, with --count 0s]
+    /// Time to run queries before anything is measured [default: 1s, with --count 0s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub warmup: Option<Duration>,
-    /// How long a query may take; after that it counts as hung
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = some_time)]
+    /// Time limit of a query; after that it counts as hung
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = nonzero_duration)]
     pub timeout: Duration,
     /// Print all figures as one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-fn some_time(text: &str) -> Result<Duration, String> {
+fn nonzero_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("give a time above zero".to_owned()),
         duration => Ok(duration),
@@ -104,11 +103,11 @@ fn some_time(text: &str) -> Result<Duration, String> {
 }
 
 fn message_size(text: &str) -> Result<u64, String> {
-    size(text, *SIZES.start(), *SIZES.end())
+    size(text, *MESSAGE_SIZES.start(), *MESSAGE_SIZES.end())
 }
 
 fn payload_size(text: &str) -> Result<u64, String> {
-    size(text, 1, MOST_PAYLOAD)
+    size(text, 1, PAYLOAD_MAX_BYTES)
 }
 
 fn size(text: &str, least: u64, most: u64) -> Result<u64, String> {

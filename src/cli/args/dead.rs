@@ -2,39 +2,41 @@
 
 use clap::{Args, Subcommand};
 
-use super::{help, query_id};
+use super::query_id;
 use crate::model::QueryId;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum DeadCommand {
     /// List the dead letters: queries that failed for good
+    #[command(after_help = include_str!("../help/dead_list.txt"))]
     List(DeadListArgs),
-    /// Tell all about one: its payload, and how each attempt failed
+    /// Show the details of one: its payload, and how each attempt failed
+    #[command(after_help = include_str!("../help/dead_show.txt"))]
     Show(DeadShowArgs),
     /// Run the queries of dead letters again, each under a new id
+    #[command(after_help = include_str!("../help/dead_requeue.txt"))]
     Requeue(DeadRequeueArgs),
-    /// Forget dead letters
+    /// Delete dead letters
+    #[command(after_help = include_str!("../help/dead_purge.txt"))]
     Purge(DeadPurgeArgs),
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::DEAD_LIST)]
 pub(in crate::cli) struct DeadListArgs {
     /// Only those of this kind
     #[arg(long)]
     pub kind: Option<String>,
-    /// No more than this many, the oldest first [default: all]
+    /// At most this many, the oldest first [default: all]
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Print JSON, one dead letter a line, with all that show tells
+    /// Print JSON, one dead letter a line, with all the details of show
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::DEAD_SHOW)]
 pub(in crate::cli) struct DeadShowArgs {
-    /// The query's id
+    /// Id of the query
     #[arg(value_parser = query_id)]
     pub id: QueryId,
     /// Print JSON
@@ -43,29 +45,27 @@ pub(in crate::cli) struct DeadShowArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::DEAD_REQUEUE)]
 pub(in crate::cli) struct DeadRequeueArgs {
     #[command(flatten)]
-    pub letters: Letters,
+    pub letters: DeadLetterSelection,
     /// Print JSON, one query a line
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::DEAD_PURGE)]
 pub(in crate::cli) struct DeadPurgeArgs {
     #[command(flatten)]
-    pub letters: Letters,
+    pub letters: DeadLetterSelection,
 }
 
-/// Which dead letters are meant.
+/// A choice of dead letters.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Letters {
-    /// The queries' ids
+pub(in crate::cli) struct DeadLetterSelection {
+    /// Ids of the queries
     #[arg(value_name = "ID", value_parser = query_id, required_unless_present = "all", conflicts_with = "all")]
     pub ids: Vec<QueryId>,
-    /// All of them
+    /// All dead letters
     #[arg(long)]
     pub all: bool,
     /// With --all: only those of this kind

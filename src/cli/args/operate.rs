@@ -1,76 +1,55 @@
-//! The arguments of what operators do to the pool.
+//! The arguments of the operators' commands.
 
 use clap::Args;
 
-use super::help;
+use crate::api::proto::scale_kind_request::Target;
 
 #[derive(Debug, Args)]
-#[command(after_help = help::SCALE)]
 pub(in crate::cli) struct ScaleArgs {
     /// The kind to scale
     pub kind: String,
-    /// How many workers it shall have, as 6; or how many more or fewer than now, as +2 or -2
-    #[arg(value_name = "N | +N | -N", allow_negative_numbers = true, value_parser = scale_to)]
-    pub to: ScaleTo,
+    /// Number of workers, as 6; or how many more or fewer than now, as +2 or -2
+    #[arg(value_name = "N | +N | -N", allow_negative_numbers = true, value_parser = scale_target)]
+    pub target: Target,
     /// Print the server's answer as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// How many workers a kind shall have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum ScaleTo {
-    Workers(u32),
-    By(i32),
-}
-
+/// The arguments of `restart` and `evict`.
 #[derive(Debug, Args)]
-#[command(after_help = help::RESTART)]
-pub(in crate::cli) struct RestartArgs {
-    /// The worker's id
+pub(in crate::cli) struct WorkerActionArgs {
+    /// Id of the worker
     pub worker: u64,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::EVICT)]
-pub(in crate::cli) struct EvictArgs {
-    /// The worker's id
-    pub worker: u64,
-    /// Print what was done as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = help::DRAIN)]
 pub(in crate::cli) struct DrainArgs {
     /// Only this worker [default: the whole pool]
     pub worker: Option<u64>,
-    /// Why, for those whose queries are refused
+    /// Reason, for the clients whose queries are refused
     #[arg(long, conflicts_with = "worker")]
     pub reason: Option<String>,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::RESUME)]
 pub(in crate::cli) struct ResumeArgs {
     /// Only this worker [default: the whole pool]
     pub worker: Option<u64>,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::RELOAD)]
 pub(in crate::cli) struct ReloadArgs {
-    /// Only say what would change
+    /// Only print what would change
     #[arg(long)]
     pub dry_run: bool,
     /// Print the server's answer as JSON
@@ -79,12 +58,11 @@ pub(in crate::cli) struct ReloadArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = help::EVENTS)]
 pub(in crate::cli) struct EventsArgs {
     /// Only events about this kind; may be repeated
     #[arg(long, value_name = "KIND")]
     pub kind: Vec<String>,
-    /// Only events of this name, as worker:crashed, or worker: for all that begin so; may be repeated
+    /// Only events of this name, as worker:crashed, or with this prefix, as worker: ; may be repeated
     #[arg(long, value_name = "NAME")]
     pub name: Vec<String>,
     /// Print JSON, one event a line
@@ -92,13 +70,13 @@ pub(in crate::cli) struct EventsArgs {
     pub json: bool,
 }
 
-fn scale_to(text: &str) -> Result<ScaleTo, String> {
+fn scale_target(text: &str) -> Result<Target, String> {
     let wrong = |_| "write how many, as 6, or how many more or fewer than now, as +2 or -2".to_owned();
     if !text.starts_with(['+', '-']) {
-        return text.parse().map(ScaleTo::Workers).map_err(wrong);
+        return text.parse().map(Target::Workers).map_err(wrong);
     }
     match text.parse().map_err(wrong)? {
         0 => Err("that changes nothing".to_owned()),
-        by => Ok(ScaleTo::By(by)),
+        by => Ok(Target::By(by)),
     }
 }

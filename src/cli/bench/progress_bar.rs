@@ -1,4 +1,4 @@
-//! A bar on a terminal that shows how far a run has come.
+//! The progress bar of a run on a terminal.
 
 use std::{
     io::{self, IsTerminal},
@@ -9,42 +9,42 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::{task::JoinHandle, time};
 
-use crate::bench::{Progress, Standing, Subject};
+use crate::bench::{Progress, ProgressSnapshot, Subject};
 
-/// Often enough to move, and seldom enough to cost nothing.
-const REDRAW: Duration = Duration::from_millis(200);
-const STEPS: u64 = 1_000;
+/// Often enough to move smoothly, seldom enough not to disturb the measurement.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+const BAR_STEPS: u64 = 1_000;
 
-/// Shows the bar until this is dropped.
-pub(super) struct Shown {
+/// Shows the bar until it is dropped.
+pub(super) struct RunProgressBar {
     bar: ProgressBar,
     drawing: JoinHandle<()>,
 }
 
-/// `None` where nobody looks.
-pub(super) fn show(progress: Arc<Progress>, rounds: u32) -> Option<Shown> {
+/// `None` if standard error is not a terminal.
+pub(super) fn show(progress: Arc<Progress>, rounds: u32) -> Option<RunProgressBar> {
     if !io::stderr().is_terminal() {
         return None;
     }
     let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the template is well formed");
-    let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_style(style);
+    let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr()).with_style(style);
     let drawing = tokio::spawn({
         let bar = bar.clone();
         async move {
-            let mut ticks = time::interval(REDRAW);
+            let mut ticks = time::interval(REDRAW_INTERVAL);
             loop {
                 ticks.tick().await;
-                if let Some(standing) = progress.standing() {
-                    bar.set_position(step(standing.share));
-                    bar.set_message(words(&standing, rounds));
+                if let Some(snapshot) = progress.snapshot() {
+                    bar.set_position(step(snapshot.share));
+                    bar.set_message(describe(&snapshot, rounds));
                 }
             }
         }
     });
-    Some(Shown { bar, drawing })
+    Some(RunProgressBar { bar, drawing })
 }
 
-impl Drop for Shown {
+impl Drop for RunProgressBar {
     fn drop(&mut self) {
         self.drawing.abort();
         self.bar.finish_and_clear();
@@ -56,20 +56,20 @@ fn step(share: f64) -> u64 {
     (share * 1_000.0) as u64
 }
 
-/// As `round 2 of 3, baseline, 41200 queries/s`.
+/// Text beside the bar, as `round 2 of 3, baseline, 41200 queries/s`.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than a few digits")]
-fn words(standing: &Standing, rounds: u32) -> String {
-    let subject = match standing.stage.subject {
+fn describe(snapshot: &ProgressSnapshot, rounds: u32) -> String {
+    let subject = match snapshot.round.subject {
         Subject::Pool => "remuda",
         Subject::Baseline => "baseline",
         Subject::Unary => "unary",
         Subject::Raw => "raw round trip",
         Subject::Chaos => "chaos",
     };
-    let rate = standing.ended as f64 / standing.elapsed.as_secs_f64().max(0.001);
-    match standing.stage.round {
+    let rate = snapshot.ended as f64 / snapshot.elapsed.as_secs_f64().max(0.001);
+    match snapshot.round.number {
         0 => format!("warming up, {subject}"),
-        _ if rate < 1.0 => format!("round {} of {rounds}, {subject}", standing.stage.round),
+        _ if rate < 1.0 => format!("round {} of {rounds}, {subject}", snapshot.round.number),
         round => format!("round {round} of {rounds}, {subject}, {rate:.0} queries/s"),
     }
 }

@@ -1,36 +1,36 @@
-//! What a run has shown, for people and for programs.
+//! The report of a run, for people and for programs.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
 use crate::{
-    bench::{Extent, Figures, Percentiles, Session, Summary},
+    bench::{BenchRun, BenchSummary, Percentiles, RoundLength, SubjectStats},
     cli::{
         args::LoadArgs,
+        format,
         output::{BAD, printable},
-        table::{Align, Cell, Table, properties},
-        words,
+        table::{Cell, Table, properties},
     },
 };
 
-/// How much of an error's text a person wants to see.
-const EXAMPLE: usize = 200;
+/// Characters of an error's text that are shown.
+const EXAMPLE_WIDTH: usize = 200;
 
-/// Everything that was asked for and measured; the help describes it.
+/// The settings and results of a run; `remuda bench --help` describes the fields.
 #[derive(Debug, Serialize)]
-pub(in crate::cli) struct Report {
-    pub settings: Settings,
+pub(in crate::cli) struct BenchReport {
+    pub settings: BenchSettings,
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: BenchSummary,
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::cli) struct Settings {
+pub(in crate::cli) struct BenchSettings {
     pub endpoint: String,
     pub concurrency: usize,
     pub connections: usize,
-    /// `None` with a payload of the user's own.
+    /// `None` with --payload.
     pub messages: Option<u64>,
     pub size: Option<u64>,
     pub payload_size: usize,
@@ -42,71 +42,71 @@ pub(in crate::cli) struct Settings {
     pub chaos_seconds: Option<f64>,
 }
 
-impl Settings {
-    pub(super) fn new(session: &Session, args: &LoadArgs) -> Self {
+impl BenchSettings {
+    pub(super) fn new(run: &BenchRun, args: &LoadArgs) -> Self {
         let own_payload = args.payload.is_some();
-        let (duration_seconds, count) = match session.extent {
-            Extent::For(duration) => (Some(duration.as_secs_f64()), None),
-            Extent::Count(count) => (None, Some(count)),
+        let (duration_seconds, count) = match run.length {
+            RoundLength::Duration(duration) => (Some(duration.as_secs_f64()), None),
+            RoundLength::Queries(count) => (None, Some(count)),
         };
         Self {
-            endpoint: session.endpoint.to_string(),
-            concurrency: session.load.concurrency,
-            connections: session.connections,
+            endpoint: run.endpoint.to_string(),
+            concurrency: run.load.concurrency,
+            connections: run.connections,
             messages: (!own_payload).then_some(args.messages),
             size: (!own_payload).then_some(args.size),
-            payload_size: session.load.query.payload.len(),
-            rounds: session.rounds,
+            payload_size: run.load.query.payload.len(),
+            rounds: run.rounds,
             duration_seconds,
             count,
-            warmup_seconds: session.warmup.as_secs_f64(),
-            timeout_seconds: session.load.timeout.as_secs_f64(),
-            chaos_seconds: session.chaos.map(|interval| interval.as_secs_f64()),
+            warmup_seconds: run.warmup.as_secs_f64(),
+            timeout_seconds: run.load.timeout.as_secs_f64(),
+            chaos_seconds: run.chaos.map(|interval| interval.as_secs_f64()),
         }
     }
 
-    /// As `64 queries at a time over 4 connections, payload of 200 B, 1 message of 200 B`.
+    /// The load as `64 queries at a time over 4 connections, payload of 200 B, 1 message of 200 B`.
     fn load(&self) -> String {
-        let queries = words::count(self.concurrency as u64, "query", "queries");
-        let connections = words::count(self.connections as u64, "connection", "connections");
-        let payload = words::size(self.payload_size as u64);
+        let queries = format::plural(self.concurrency as u64, "query", "queries");
+        let connections = format::plural(self.connections as u64, "connection", "connections");
+        let payload = format::size(self.payload_size as u64);
         let mut text = format!("{queries} at a time over {connections}, payload of {payload}");
         if let (Some(messages), Some(size)) = (self.messages, self.size) {
-            let messages = words::count(messages, "message", "messages");
-            let _ = write!(text, ", {messages} of {}", words::size(size));
+            let messages = format::plural(messages, "message", "messages");
+            let _ = write!(text, ", {messages} of {}", format::size(size));
         }
         text
     }
 }
 
-impl Report {
+impl BenchReport {
     pub(super) fn render(&self) -> String {
         let subjects = self.subjects();
         let mut text = properties(&[("endpoint", self.settings.endpoint.clone()), ("load", self.settings.load())]);
         let _ = write!(text, "\n{}\n{}", counts(&subjects), latencies(&subjects));
-        for (name, figures) in &subjects {
-            text.push_str(&errors(name, figures));
+        for (name, stats) in &subjects {
+            text.push_str(&errors(name, stats));
         }
         let conclusions = self.conclusions();
         if !conclusions.is_empty() {
             let _ = write!(text, "\n{conclusions}");
         }
         if self.summary.interrupted {
-            text.push_str("\ninterrupted: this is what was measured until then\n");
+            text.push_str("\ninterrupted: these are the results until then\n");
         }
         text
     }
 
-    fn subjects(&self) -> Vec<(&'static str, &Figures)> {
-        let Summary { remuda, baseline, chaos, .. } = &self.summary;
+    fn subjects(&self) -> Vec<(&'static str, &SubjectStats)> {
+        let BenchSummary { remuda, baseline, chaos, .. } = &self.summary;
         let baseline = baseline.as_ref().map(|baseline| ("baseline", baseline));
         let chaos = chaos.as_ref().map(|chaos| ("chaos", &chaos.figures));
         [Some(("remuda", remuda)), baseline, chaos].into_iter().flatten().collect()
     }
 
-    /// What the figures mean beside each other.
+    /// The ratios, one a line.
     fn conclusions(&self) -> String {
-        let Summary { ratio, single, chaos, .. } = &self.summary;
+        let BenchSummary { ratio, single, chaos, .. } = &self.summary;
         let ratio = ratio.map(|ratio| {
             let messages = ratio.messages_per_second.map(|ratio| format!(", {ratio:.2} x its messages/s"));
             let latency = ratio.latency_p50.map(|ratio| format!(", {ratio:.2} x its p50"));
@@ -130,42 +130,28 @@ impl Report {
     }
 }
 
-fn counts(subjects: &[(&str, &Figures)]) -> String {
-    let mut table = Table::new(&[
-        ("SERVER", Align::Left),
-        ("COMPLETED", Align::Right),
-        ("FAILED", Align::Right),
-        ("HUNG", Align::Right),
-        ("SECONDS", Align::Right),
-        ("QUERIES/S", Align::Right),
-        ("MESSAGES/S", Align::Right),
-    ]);
+fn counts(subjects: &[(&str, &SubjectStats)]) -> String {
+    let mut table =
+        Table::new(&["SERVER", "COMPLETED", "FAILED", "HUNG", "SECONDS", "QUERIES/S", "MESSAGES/S"], "<>>>>>>");
     let bad = |count: u64| if count == 0 { Cell::from(count) } else { Cell::styled(count, BAD) };
-    for (name, figures) in subjects {
+    for (name, stats) in subjects {
         table.row([
             Cell::from(name),
-            Cell::from(figures.completed),
-            bad(figures.failed),
-            bad(figures.hung),
-            Cell::from(format!("{:.1}", figures.seconds)),
-            Cell::from(format!("{:.0}", figures.queries_per_second)),
-            Cell::from(format!("{:.0}", figures.messages_per_second)),
+            stats.completed.into(),
+            bad(stats.failed),
+            bad(stats.hung),
+            format!("{:.1}", stats.seconds).into(),
+            format!("{:.0}", stats.queries_per_second).into(),
+            format!("{:.0}", stats.messages_per_second).into(),
         ]);
     }
     table.render()
 }
 
-fn latencies(subjects: &[(&str, &Figures)]) -> String {
-    let mut table = Table::new(&[
-        ("LATENCY", Align::Left),
-        ("P50", Align::Right),
-        ("P90", Align::Right),
-        ("P99", Align::Right),
-        ("P99.9", Align::Right),
-        ("MAX", Align::Right),
-    ]);
-    for (name, figures) in subjects {
-        let rows = [("first message", figures.first_message_us), ("whole query", figures.latency_us)];
+fn latencies(subjects: &[(&str, &SubjectStats)]) -> String {
+    let mut table = Table::new(&["LATENCY", "P50", "P90", "P99", "P99.9", "MAX"], "<>>>>>");
+    for (name, stats) in subjects {
+        let rows = [("first message", stats.first_message_us), ("whole query", stats.latency_us)];
         for (what, percentiles) in rows {
             let Some(Percentiles { p50, p90, p99, p999, max }) = percentiles else { continue };
             let [p50, p90, p99, p999, max] = [p50, p90, p99, p999, max].map(|value| Cell::from(time(value)));
@@ -175,7 +161,7 @@ fn latencies(subjects: &[(&str, &Figures)]) -> String {
     table.render()
 }
 
-/// As `85 µs`, `1.25 ms` or `2.10 s`.
+/// Time as `85 µs`, `1.25 ms` or `2.10 s`.
 fn time(microseconds: f64) -> String {
     match microseconds {
         ..1_000.0 => format!("{microseconds:.0} µs"),
@@ -184,10 +170,10 @@ fn time(microseconds: f64) -> String {
     }
 }
 
-fn errors(name: &str, figures: &Figures) -> String {
+fn errors(name: &str, stats: &SubjectStats) -> String {
     let mut text = String::new();
-    for error in &figures.errors {
-        let example = words::beginning(&printable(&error.example), EXAMPLE);
+    for error in &stats.errors {
+        let example = format::first_line(&printable(&error.example), EXAMPLE_WIDTH);
         let _ = writeln!(text, "\n{name}: {} failed with {}, such as: {example}", error.count, error.code);
     }
     text

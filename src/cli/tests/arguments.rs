@@ -1,13 +1,13 @@
-//! How the arguments are read.
+//! Tests of the arguments.
 
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
 use crate::{
-    api::proto::{Query, RecoveryStrategy, disconnect_policy::Policy},
+    api::proto::{Query, QueryState, RecoveryStrategy, disconnect_policy::Policy, scale_kind_request::Target},
     cli::{
-        args::{Cli, Command, ConfigCommand, DeadCommand, ScaleTo, StateFilter},
+        args::{Cli, Command, ConfigCommand, DeadCommand},
         dead, submit,
     },
 };
@@ -50,7 +50,7 @@ fn help_documents_every_exit_code() {
 }
 
 #[test]
-fn run_takes_all_that_a_query_has() {
+fn run_takes_all_fields_of_a_query() {
     let line =
         "remuda run --kind k --type t --priority 7 --key y --owner o --timeout 1m30s --queue-timeout 5s --id i @f";
     let Command::Run(args) = parse(line) else { panic!("not run") };
@@ -106,12 +106,12 @@ fn disconnect_policy_is_a_word_or_a_duration() {
 #[test]
 fn dead_letters_are_named_or_all_are_meant() {
     let selected = |line| match parse(line) {
-        Command::Dead(DeadCommand::Requeue(args)) => dead::requests(args.letters),
-        Command::Dead(DeadCommand::Purge(args)) => dead::requests(args.letters),
+        Command::Dead(DeadCommand::Requeue(args)) => dead::calls(args.letters),
+        Command::Dead(DeadCommand::Purge(args)) => dead::calls(args.letters),
         other => panic!("selects nothing: {other:?}"),
     };
     let all = selected("remuda dead purge --all --kind k");
-    assert_eq!(all, [dead::Selection { ids: Vec::new(), all: true, kind: "k".to_owned() }]);
+    assert_eq!(all, [dead::DeadLetterCall { ids: Vec::new(), all: true, kind: "k".to_owned() }]);
     let ids: Vec<_> = selected("remuda dead requeue a b").into_iter().map(|one| (one.ids, one.all)).collect();
     assert_eq!(ids, [(vec!["a".to_owned()], false), (vec!["b".to_owned()], false)]);
     for verb in ["requeue", "purge"] {
@@ -125,13 +125,13 @@ fn dead_letters_are_named_or_all_are_meant() {
 #[test]
 fn scaling_takes_a_number_or_a_step_up_or_down() {
     let scale = |line| match parse(line) {
-        Command::Scale(args) => (args.kind, args.to, args.json),
+        Command::Scale(args) => (args.kind, args.target, args.json),
         other => panic!("not scale: {other:?}"),
     };
-    assert_eq!(scale("remuda scale embed 6"), ("embed".to_owned(), ScaleTo::Workers(6), false));
-    assert_eq!(scale("remuda scale embed 0").1, ScaleTo::Workers(0));
-    assert_eq!(scale("remuda scale embed +2").1, ScaleTo::By(2));
-    assert_eq!(scale("remuda scale embed -2 --json"), ("embed".to_owned(), ScaleTo::By(-2), true));
+    assert_eq!(scale("remuda scale embed 6"), ("embed".to_owned(), Target::Workers(6), false));
+    assert_eq!(scale("remuda scale embed 0").1, Target::Workers(0));
+    assert_eq!(scale("remuda scale embed +2").1, Target::By(2));
+    assert_eq!(scale("remuda scale embed -2 --json"), ("embed".to_owned(), Target::By(-2), true));
     assert!(refused("remuda scale embed +0").contains("that changes nothing"));
     for wrong in ["remuda scale embed two", "remuda scale embed 1.5", "remuda scale embed +99999999999"] {
         assert!(refused(wrong).contains("write how many, as 6, or how many more or fewer than now, as +2 or -2"));
@@ -182,7 +182,7 @@ fn endpoint_may_stand_before_or_after_the_command() {
 }
 
 #[test]
-fn wrong_arguments_are_told_what_is_right() {
+fn wrong_arguments_are_refused_with_advice() {
     assert!(refused("remuda run --timeout 5 {}").contains("write one like 5s, 200ms"));
     assert!(refused("remuda run --priority 1001 {}").contains("0..=1000"));
     assert!(refused("remuda stream ü").contains("only visible ASCII characters are allowed"));
@@ -192,7 +192,7 @@ fn wrong_arguments_are_told_what_is_right() {
 }
 
 #[test]
-fn nothing_at_all_shows_the_help() {
+fn empty_command_line_shows_the_help() {
     let error = Cli::try_parse_from(["remuda"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
     assert!(error.to_string().contains("Quick start:"));
@@ -202,15 +202,13 @@ fn nothing_at_all_shows_the_help() {
 fn states_may_be_repeated_or_listed() {
     for line in ["remuda queries --state pending --state error", "remuda queries --state pending,error"] {
         let Command::Queries(args) = parse(line) else { panic!("not queries") };
-        assert_eq!(args.state, [StateFilter::Pending, StateFilter::Error]);
+        assert_eq!(args.state, [QueryState::Pending, QueryState::Error]);
     }
 }
 
 #[test]
 fn config_show_needs_no_file() {
-    assert!(
-        matches!(parse("remuda config show"), Command::Config(ConfigCommand::Show(place)) if place.config.is_none())
-    );
+    assert!(matches!(parse("remuda config show"), Command::Config(ConfigCommand::Show(args)) if args.config.is_none()));
 }
 
 #[test]

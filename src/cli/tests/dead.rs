@@ -1,4 +1,4 @@
-//! Dead letters, as people and programs see them.
+//! Tests of the output of dead letters.
 
 use prost_types::Timestamp;
 
@@ -6,8 +6,8 @@ use super::plain;
 use crate::{
     api::proto::{DeadLetter, DeathCertificate, ErrorEvent, ErrorReason, FailedAttempt, QueryInfo, QueryState},
     cli::{
-        dead::{Listing, render_one},
-        json, words,
+        dead::{render_details, row, table},
+        format, json,
     },
 };
 
@@ -49,12 +49,12 @@ fn letter() -> DeadLetter {
 fn list_gives_the_last_reason_in_a_line() {
     let mut long = letter();
     long.failures[1].error.as_mut().unwrap().message = format!("{}\nand more", "no luck ".repeat(20));
-    let mut listing = Listing::new();
+    let mut table = table();
     for letter in [letter(), long, DeadLetter::default()] {
-        listing.add(&letter);
+        table.row(row(&letter));
     }
     assert_eq!(
-        plain(&listing.render()),
+        plain(&table.render()),
         "\
 ID     KIND   TYPE  ATTEMPTS  FAILED AT                 REASON
 job-7  embed  -            2  1970-01-01T00:00:20.000Z  worker exited with code 3; attempt 2 of 2
@@ -65,8 +65,8 @@ job-7  embed  -            2  1970-01-01T00:00:20.000Z  no luck no luck no luck 
 }
 
 #[test]
-fn one_letter_tells_its_payload_and_every_attempt() {
-    let text = plain(&render_one(&letter()));
+fn details_show_the_payload_and_every_attempt() {
+    let text = plain(&render_details(&letter()));
     assert!(text.starts_with("query     job-7\nstate     error\nkind      embed\n"), "{text}");
     assert!(text.contains("\npayload   {\"a\": 1}\n"), "{text}");
     for (attempt, worker) in [(1, 7), (2, 8)] {
@@ -82,17 +82,16 @@ fn one_letter_tells_its_payload_and_every_attempt() {
 }
 
 #[test]
-fn second_life_leads_back_to_the_first() {
+fn requeued_letter_names_its_first_life() {
     let mut letter = letter();
     letter.query.as_mut().unwrap().requeued_from = "job-6".to_owned();
-    let text = plain(&render_one(&letter));
+    let text = plain(&render_details(&letter));
     assert!(text.contains("\nrequeued from  job-6 (its first life: remuda queries job-6)\n"), "{text}");
 }
 
 #[test]
 fn json_of_a_letter_is_whole() {
-    let line = json::line(&json::DeadLetter::from(&letter()));
-    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let value: serde_json::Value = serde_json::from_str(json::dead_letter(&letter()).get()).unwrap();
     assert_eq!(value["query"]["query_id"], "job-7");
     assert_eq!(value["payload"]["a"], 1);
     assert_eq!(value["failures"][1]["at"], "1970-01-01T00:00:20.000Z");
@@ -101,9 +100,9 @@ fn json_of_a_letter_is_whole() {
 }
 
 #[test]
-fn beginning_is_one_line_of_so_many_characters() {
+fn first_line_is_cut_to_the_given_width() {
     let pairs = [("", ""), ("äöü", "äöü"), ("äöüß", "äö…"), ("a\nb", "a"), ("\nb", "")];
-    for (text, beginning) in pairs {
-        assert_eq!(words::beginning(text, 3), beginning);
+    for (text, expected) in pairs {
+        assert_eq!(format::first_line(text, 3), expected);
     }
 }

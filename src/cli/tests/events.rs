@@ -1,4 +1,4 @@
-//! What each event is on the two outputs.
+//! Tests of the output of events.
 
 use prost_types::{Duration, Timestamp};
 
@@ -8,8 +8,8 @@ use crate::{
         RejectReason, RejectedEvent, RetryingEvent, SessionEvent, StopStage, event::Body,
     },
     cli::{
-        event::{Remark, Rendered, Show, render},
-        exit::Exit,
+        event::{EventNotice, EventView, RenderedEvent, render},
+        exit::CliExit,
     },
 };
 
@@ -17,12 +17,12 @@ fn event(body: Body) -> Event {
     Event { sequence: 3, attempt: 1, at: Some(Timestamp { seconds: 0, nanos: 5_000_000 }), body: Some(body) }
 }
 
-fn content(body: Body) -> Rendered {
-    render("q", &event(body), Show::Content)
+fn content(body: Body) -> RenderedEvent {
+    render("q", &event(body), EventView::Content)
 }
 
 fn line(body: Body) -> String {
-    render("q", &event(body), Show::Events).line.unwrap()
+    render("q", &event(body), EventView::Events).line.unwrap()
 }
 
 fn message(content: &str) -> Body {
@@ -43,22 +43,22 @@ fn retrying() -> RetryingEvent {
     }
 }
 
-fn error_words(error: ErrorEvent) -> String {
+fn error_text(error: ErrorEvent) -> String {
     let rendered = content(Body::Error(error));
-    assert_eq!((rendered.line, rendered.exit), (None, Some(Exit::Failed)));
-    let Some(Remark::Error(words)) = rendered.remark else { panic!("no words") };
-    words
+    assert_eq!((rendered.line, rendered.exit), (None, Some(CliExit::Failed)));
+    let Some(EventNotice::Error(text)) = rendered.notice else { panic!("no text") };
+    text
 }
 
 #[test]
-fn messages_and_the_result_are_printed_to_the_letter() {
+fn messages_and_the_result_are_printed_byte_for_byte() {
     assert_eq!(
         content(message("{\"a\": 1.0}")),
-        Rendered { line: Some("{\"a\": 1.0}".to_owned()), ..Default::default() }
+        RenderedEvent { line: Some("{\"a\": 1.0}".to_owned()), ..Default::default() }
     );
     assert_eq!(
         content(Body::Complete(CompleteEvent { result: "null".to_owned() })),
-        Rendered { line: Some("null".to_owned()), remark: None, exit: Some(Exit::Done) }
+        RenderedEvent { line: Some("null".to_owned()), notice: None, exit: Some(CliExit::Done) }
     );
 }
 
@@ -97,22 +97,22 @@ fn whole_events_have_sequence_attempt_and_type() {
     for (body, tail) in lines {
         assert_eq!(line(body), format!("{head}{tail}"));
     }
-    let unknown = render("q", &Event { body: None, ..event(message("1")) }, Show::Events);
+    let unknown = render("q", &Event { body: None, ..event(message("1")) }, EventView::Events);
     assert_eq!(unknown.line.unwrap(), format!("{head}\"unknown\"}}"));
 }
 
 #[test]
-fn failure_says_all_that_helps() {
-    assert_eq!(error_words(error()), "query q failed: no luck");
+fn failure_shows_all_its_details() {
+    assert_eq!(error_text(error()), "query q failed: no luck");
     let all = ErrorEvent { code: "E7".to_owned(), retryable: true, details: "[1,\n2]".to_owned(), ..error() };
     assert_eq!(
-        error_words(all),
+        error_text(all),
         "query q failed: no luck (code E7)\n  the worker says that trying again may help\n  details: [1, 2]"
     );
 }
 
 #[test]
-fn dead_worker_is_told_of_once_and_can_be_looked_up() {
+fn dead_worker_is_described_once_with_its_id() {
     let summary = "worker 7 (embed) was killed by SIGKILL after 3.2 s";
     let certificate = Some(DeathCertificate { worker_id: 7, summary: summary.to_owned(), ..Default::default() });
     let story = format!("{summary}; attempt 2 of 2");
@@ -123,22 +123,22 @@ fn dead_worker_is_told_of_once_and_can_be_looked_up() {
         ..error()
     };
     assert_eq!(
-        error_words(died),
+        error_text(died),
         format!("query q failed: {summary}; attempt 2 of 2\n  all about the worker: remuda workers 7")
     );
     let message = "it took too long".to_owned();
     let slow = ErrorEvent { reason: ErrorReason::TimedOut.into(), message, certificate, ..error() };
-    assert!(error_words(slow).starts_with(&format!("query q failed: it took too long\n  {summary}\n")));
+    assert!(error_text(slow).starts_with(&format!("query q failed: it took too long\n  {summary}\n")));
 }
 
 #[test]
-fn ends_have_their_exit_codes() {
+fn final_events_have_their_exit_codes() {
     let cancelled = content(Body::Cancelled(CancelledEvent { reason: "enough".to_owned(), stage: 0 }));
-    assert_eq!(cancelled.exit, Some(Exit::Cancelled));
-    assert_eq!(cancelled.remark, Some(Remark::Error("query q was cancelled: enough".to_owned())));
+    assert_eq!(cancelled.exit, Some(CliExit::Cancelled));
+    assert_eq!(cancelled.notice, Some(EventNotice::Error("query q was cancelled: enough".to_owned())));
     let rejected = content(Body::Rejected(RejectedEvent { reason: 0, message: "too late".to_owned() }));
-    assert_eq!(rejected.exit, Some(Exit::Rejected));
-    assert_eq!(rejected.remark, Some(Remark::Error("query q was rejected: too late".to_owned())));
+    assert_eq!(rejected.exit, Some(CliExit::Rejected));
+    assert_eq!(rejected.notice, Some(EventNotice::Error("query q was rejected: too late".to_owned())));
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn retries_and_gaps_are_noted_beside_the_data_but_not_twice() {
     let retrying = Body::Retrying(retrying());
     let note = "attempt 1 of 3 of query q failed, trying again in 2.0s: worker 7 died";
     let rendered = content(retrying.clone());
-    assert_eq!((rendered.line, rendered.remark), (None, Some(Remark::Note(note.to_owned()))));
-    assert_eq!(render("q", &event(retrying), Show::Events).remark, None);
-    let gap = content(Body::Gap(GapEvent { first: 0, last: 41 })).remark;
-    assert_eq!(gap, Some(Remark::Note("events 0 to 41 of query q are no longer kept".to_owned())));
-    assert_eq!(content(Body::Session(SessionEvent::default())), Rendered::default());
+    assert_eq!((rendered.line, rendered.notice), (None, Some(EventNotice::Note(note.to_owned()))));
+    assert_eq!(render("q", &event(retrying), EventView::Events).notice, None);
+    let gap = content(Body::Gap(GapEvent { first: 0, last: 41 })).notice;
+    assert_eq!(gap, Some(EventNotice::Note("events 0 to 41 of query q are no longer kept".to_owned())));
+    assert_eq!(content(Body::Session(SessionEvent::default())), RenderedEvent::default());
 }

@@ -1,4 +1,4 @@
-//! What operators are told: scaling, reloads, and what happens in the pool.
+//! Tests of the output of scaling, reloads and pool events.
 
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn others() -> [PoolEvent; 6] {
 
 #[test]
 fn every_event_is_one_line_with_time_name_kind_worker_and_reason() {
-    let mut columns = pool_events::Columns::default();
+    let mut columns = pool_events::EventColumns::default();
     let lines: String = [crash(), ended()].iter().chain(&others()).map(|event| columns.render(event)).collect();
     assert_eq!(
         plain(&lines),
@@ -75,8 +75,8 @@ fn every_event_is_one_line_with_time_name_kind_worker_and_reason() {
 }
 
 #[test]
-fn a_long_name_moves_the_columns_for_what_follows() {
-    let mut columns = pool_events::Columns::default();
+fn long_name_moves_the_columns_for_what_follows() {
+    let mut columns = pool_events::EventColumns::default();
     let mut long = ended();
     long.kind = "a-very-long-name".to_owned();
     let lines: String = [long, ended()].iter().map(|event| columns.render(event)).collect();
@@ -91,9 +91,7 @@ fn a_long_name_moves_the_columns_for_what_follows() {
 
 #[test]
 fn json_of_an_event_is_flat_and_whole() {
-    let value = |event: &PoolEvent| -> Value {
-        serde_json::from_str(&as_json::line(&as_json::PoolEvent::from(event))).unwrap()
-    };
+    let value = |event: &PoolEvent| -> Value { serde_json::from_str(as_json::pool_event(event).get()).unwrap() };
     assert_eq!(
         value(&crash()),
         json!({
@@ -142,7 +140,7 @@ server.listen        a -> b            needs a restart of the server
 "
     );
     let found = ReloadResponse { changes: changes(), applied: true };
-    let value: Value = serde_json::from_str(&as_json::line(&as_json::Reload::from(&found))).unwrap();
+    let value: Value = serde_json::from_str(as_json::reload(&found).get()).unwrap();
     assert_eq!(value["applied"], true);
     assert_eq!(
         value["changes"][0],
@@ -170,7 +168,7 @@ fn reload_says_what_was_done() {
 
 #[test]
 fn scaling_says_from_what_to_what() {
-    let scaled = |from, to| operate::scaled_to(&ScaleKindResponse { kind: "embed".to_owned(), from, to });
+    let scaled = |from, to| operate::describe_scaled(&ScaleKindResponse { kind: "embed".to_owned(), from, to });
     assert_eq!(scaled(2, 6), "kind embed is to have 6 workers now; it was 2");
     assert_eq!(scaled(1, 1), "kind embed is to have 1 worker, as before");
 }

@@ -1,4 +1,4 @@
-//! What people get to see, and the same as JSON.
+//! Tests of tables, and of the same data as JSON.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::{
         DeathCause, DeathCertificate, GetWorkerResponse, HealthResponse, KindHealth, QueryInfo, QueryState,
         ResourceSample, StateCount, Worker, WorkerState, WorkerTransition,
     },
-    cli::{health, json, output::printable, queries, words, workers},
+    cli::{format, health, json, output::printable, queries, workers},
 };
 
 #[expect(clippy::unnecessary_wraps, reason = "fields of messages are options")]
@@ -48,6 +48,12 @@ fn certificate() -> DeathCertificate {
     }
 }
 
+fn workers_table(workers: &[Worker]) -> String {
+    let mut table = workers::table();
+    workers.iter().for_each(|worker| table.row(workers::row(worker)));
+    plain(&table.render())
+}
+
 #[test]
 fn workers_stand_in_columns() {
     let busy = Worker {
@@ -58,7 +64,7 @@ fn workers_stand_in_columns() {
         ..worker(10, "embedding")
     };
     assert_eq!(
-        plain(&workers::render(&[worker(9, "chat"), busy])),
+        workers_table(&[worker(9, "chat"), busy]),
         "\
 ID  KIND       STATE        PID  UPTIME  QUERIES        RSS   CPU%  QUERY
  9  chat       ready       4000   1h 2m       12          -      -  -
@@ -68,22 +74,22 @@ ID  KIND       STATE        PID  UPTIME  QUERIES        RSS   CPU%  QUERY
 }
 
 #[test]
-fn bound_and_drained_workers_are_seen_to_be_so() {
+fn bound_and_drained_workers_are_marked() {
     let worker =
         Worker { key: "repo-7".to_owned(), drained: true, reserved_memory_bytes: 1 << 30, ..worker(9, "agent") };
-    let row = plain(&workers::render(std::slice::from_ref(&worker)));
+    let row = workers_table(std::slice::from_ref(&worker));
     assert!(row.contains(" 9  agent [repo-7]  ready (drained)  4000  "), "{row}");
-    let value: serde_json::Value = serde_json::from_str(&json::line(&json::Worker::from(&worker))).unwrap();
+    let value: serde_json::Value = serde_json::from_str(json::worker(&worker).get()).unwrap();
     assert_eq!((value["key"].as_str(), value["drained"].as_bool()), (Some("repo-7"), Some(true)));
     assert_eq!(value["reserved_memory_bytes"], 1 << 30);
-    let text = plain(&workers::render_one(&GetWorkerResponse { worker: Some(worker), ..Default::default() }));
+    let text = plain(&workers::render_details(&GetWorkerResponse { worker: Some(worker), ..Default::default() }));
     for line in ["key       repo-7\n", "state     ready (drained)\n", "reserved  1.0 GiB\n"] {
         assert!(text.contains(line), "{text}");
     }
 }
 
 #[test]
-fn worker_that_ended_tells_its_history_and_its_last_words() {
+fn ended_worker_shows_its_history_and_standard_error() {
     let step = WorkerTransition {
         from: WorkerState::Ready.into(),
         to: WorkerState::Failed.into(),
@@ -96,7 +102,7 @@ fn worker_that_ended_tells_its_history_and_its_last_words() {
         certificate: Some(certificate()),
         samples: Vec::new(),
     };
-    let text = plain(&workers::render_one(&response));
+    let text = plain(&workers::render_details(&response));
     assert!(text.contains("\nkind     embed\n"), "{text}");
     assert!(!text.contains("capabilities"), "{text}");
     assert!(text.contains("\n1970-01-01T00:01:00.000Z  ready  failed  it crashed\n"), "{text}");
@@ -115,12 +121,12 @@ fn workers_table_fits_with_long_ids_and_large_numbers() {
         uptime: seconds(86_399),
         ..worker(100, "embedding")
     };
-    let text = plain(&workers::render(&[busy]));
+    let text = workers_table(&[busy]);
     assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
 }
 
 #[test]
-fn worker_tells_its_last_uses_of_resources_and_when_it_was_heard() {
+fn worker_shows_its_last_samples_and_when_it_was_heard() {
     let sample = |second| ResourceSample { at: at(second), rss_bytes: 5 << 20, cpu_percent: 12.54 };
     let measured = Worker { rss_bytes: 5 << 20, cpu_percent: 12.54, last_heard: seconds(2), ..worker(7, "embed") };
     let response = GetWorkerResponse {
@@ -128,18 +134,18 @@ fn worker_tells_its_last_uses_of_resources_and_when_it_was_heard() {
         samples: (0..9).map(sample).collect(),
         ..GetWorkerResponse::default()
     };
-    let text = plain(&workers::render_one(&response));
+    let text = plain(&workers::render_details(&response));
     assert!(text.contains("\nlast heard  2.0s ago\nrss         5.0 MiB\ncpu         12.5%\n"), "{text}");
     assert!(
         text.contains("\n\nAT                            RSS  CPU%\n1970-01-01T00:00:04.000Z  5.0 MiB  12.5\n"),
         "{text}"
     );
     assert!(text.ends_with("\n1970-01-01T00:00:08.000Z  5.0 MiB  12.5\n"), "{text}");
-    assert_eq!(json::line(&json::WholeWorker::from(&response)).matches("\"cpu_percent\":12.54").count(), 10);
+    assert_eq!(json::worker_details(&response).get().matches("\"cpu_percent\":12.54").count(), 10);
 }
 
 #[test]
-fn queries_tell_how_long_they_waited_and_ran() {
+fn queries_show_how_long_they_waited_and_ran() {
     let done = QueryInfo {
         query_id: "job-7".to_owned(),
         kind: "embed".to_owned(),
@@ -154,29 +160,32 @@ fn queries_tell_how_long_they_waited_and_ran() {
     };
     let waiting = QueryInfo { query_id: "b".to_owned(), submitted_at: at(90), state: 1, ..Default::default() };
     let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100);
+    let mut table = queries::table();
+    table.row(queries::row(&done, now));
+    table.row(queries::row(&waiting, now));
     assert_eq!(
-        plain(&queries::render(&[done.clone(), waiting], now)),
+        plain(&table.render()),
         "\
 ID     STATE     KIND   TYPE  PRIO  OWNER  WORKER  ATTEMPTS  EVENTS  WAITED    RAN
 job-7  complete  embed  -        0  -           3         1       4    2.0s  1m 3s
 b      pending   -      -        0  -           -         0       0     10s      -
 "
     );
-    assert!(plain(&queries::render_one(&done)).contains("\nended      1970-01-01T00:01:15.000Z\n"));
+    assert!(plain(&queries::render_details(&done)).contains("\nended      1970-01-01T00:01:15.000Z\n"));
 }
 
 #[test]
-fn query_tells_its_other_lives() {
+fn query_names_its_other_lives() {
     let plain_query = QueryInfo { query_id: "b".to_owned(), ..Default::default() };
-    let text = plain(&queries::render_one(&plain_query));
+    let text = plain(&queries::render_details(&plain_query));
     assert!(!text.contains("requeued") && !text.contains("dead"), "{text}");
     let dead = QueryInfo { dead_letter: true, requeued_from: "a".to_owned(), ..plain_query.clone() };
-    let text = plain(&queries::render_one(&dead));
+    let text = plain(&queries::render_details(&dead));
     assert!(text.ends_with("\ndead letter    remuda dead show b\nrequeued from  a\n"), "{text}");
     let requeued = QueryInfo { requeued_as: "c".to_owned(), ..plain_query };
-    assert!(plain(&queries::render_one(&requeued)).ends_with("\nrequeued as  c\n"));
-    let line = json::line(&json::Query::from(&requeued));
-    assert!(line.ends_with(r#""dead_letter":false,"requeued_from":null,"requeued_as":"c"}"#), "{line}");
+    assert!(plain(&queries::render_details(&requeued)).ends_with("\nrequeued as  c\n"));
+    let json = json::query(&requeued);
+    assert!(json.get().ends_with(r#""dead_letter":false,"requeued_from":null,"requeued_as":"c"}"#), "{json}");
 }
 
 #[test]
@@ -222,27 +231,28 @@ fn health_names_each_reason_and_the_last_failure() {
 }
 
 #[test]
-fn json_has_null_for_what_there_is_none_of() {
+fn json_has_null_for_absent_values() {
     assert_eq!(
-        json::line(&json::Worker::from(&worker(9, "chat"))),
+        json::worker(&worker(9, "chat")).get(),
         r#"{"worker_id":9,"kind":"chat","pid":4000,"state":"ready","query_id":null,"queries_processed":12,"started_at":null,"uptime_seconds":3725.0,"peak_rss_bytes":null,"rss_bytes":null,"cpu_percent":null,"last_heard_seconds":null,"name":null,"version":null,"capabilities":[],"key":null,"drained":false,"reserved_memory_bytes":null}"#
     );
     let query = QueryInfo { query_id: "a".to_owned(), state: 99, submitted_at: at(1), ..Default::default() };
-    let line = json::line(&json::Query::from(&query));
+    let json = json::query(&query);
+    let line = json.get();
     assert!(line.contains(r#""state":"unknown""#) && line.contains(r#""submitted_at":"1970-01-01T00:00:01.000Z""#));
 }
 
 #[test]
-fn foreign_text_cannot_steer_the_terminal() {
+fn foreign_text_cannot_control_the_terminal() {
     assert_eq!(printable("a\tb\nc"), "a\tb\nc");
     assert_eq!(printable("\u{1b}[2J\u{7}\u{9b}é"), "\\u{1b}[2J\\u{7}\\u{9b}é");
     let sly = Worker { query_id: "a\nb\u{1b}".to_owned(), ..worker(1, "k") };
-    assert!(plain(&workers::render(&[sly])).ends_with("  a b\\u{1b}\n"));
+    assert!(workers_table(&[sly]).ends_with("  a b\\u{1b}\n"));
 }
 
 #[test]
 fn durations_are_short() {
-    let rough = |millis| words::rough(Some(std::time::Duration::from_millis(millis)));
+    let short = |millis| format::short_duration(Some(std::time::Duration::from_millis(millis)));
     let pairs = [
         (0, "0ms"),
         (999, "999ms"),
@@ -253,14 +263,14 @@ fn durations_are_short() {
         (90_000_000, "1d 1h"),
     ];
     for (millis, text) in pairs {
-        assert_eq!(rough(millis), text);
+        assert_eq!(short(millis), text);
     }
-    assert_eq!(words::rough(None), "");
+    assert_eq!(format::short_duration(None), "");
 }
 
 #[test]
 fn times_that_cannot_be_written_are_left_out() {
     for seconds in [-1, i64::MAX, 300_000_000_000] {
-        assert_eq!(words::time(at(seconds).as_ref()), "");
+        assert_eq!(format::time(at(seconds).as_ref()), "");
     }
 }

@@ -1,4 +1,4 @@
-//! What the pool sends, order by order: waited for without end, or until a moment.
+//! The commands of the pool, read one by one, with or without a deadline.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -12,71 +12,71 @@ use rustix::{
     io::Errno,
 };
 
-use super::wire::Order;
+use super::wire::PoolCommand;
 
-/// What is read at once, at most.
-const CHUNK: usize = 64 * 1024;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Inbox {
     stream: BufReader<UnixStream>,
-    /// What was read and not yet given out.
+    /// Bytes of commands that are not parsed yet.
     bytes: Vec<u8>,
-    /// Where the next line begins.
+    /// Start of the next line.
     start: usize,
-    /// Up to where there is no end of it.
+    /// End of the part of it that is known to have no newline.
     searched: usize,
 }
 
-/// What came in until a moment.
+/// The result of a read with a deadline.
 #[derive(Debug)]
-pub(super) enum Heard {
-    Order(Order),
+pub(super) enum Received {
+    Command(PoolCommand),
     Nothing,
-    /// The pool is gone.
+    /// The pool has closed the connection.
     End,
 }
 
 impl Inbox {
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream: BufReader::with_capacity(CHUNK, stream), bytes: Vec::new(), start: 0, searched: 0 }
+        Self { stream: BufReader::with_capacity(READ_BYTES, stream), bytes: Vec::new(), start: 0, searched: 0 }
     }
 
-    /// The next order, however long it takes; `None` if the pool is gone.
-    pub(super) fn next(&mut self) -> Option<Order> {
+    /// Waits for the next command; `None` if the pool has closed the connection.
+    pub(super) fn next(&mut self) -> Option<PoolCommand> {
         loop {
-            if let Some(order) = self.take() {
-                return Some(order);
+            if let Some(command) = self.take() {
+                return Some(command);
             }
-            // A read that waits is woken for nothing whenever the pool takes an answer out of the socket; a poll is not.
+            // A blocking read wakes up whenever the pool reads from the socket; a poll does not.
             self.is_readable(None);
             self.read()?;
         }
     }
 
-    /// The next order, if it comes in time.
-    pub(super) fn next_until(&mut self, until: Instant) -> Heard {
+    /// The next command, if it comes before the deadline.
+    pub(super) fn next_until(&mut self, until: Instant) -> Received {
         loop {
-            if let Some(order) = self.take() {
-                return Heard::Order(order);
+            if let Some(command) = self.take() {
+                return Received::Command(command);
             }
             if !self.is_readable(Some(until)) {
-                return Heard::Nothing;
+                return Received::Nothing;
             }
             if self.read().is_none() {
-                return Heard::End;
+                return Received::End;
             }
         }
     }
 
-    /// An order that is here already. What this worker does not know may be known to a later one, and is passed over.
-    fn take(&mut self) -> Option<Order> {
+    /// The next command in the buffer. Unknown commands, which a later version may have, are skipped.
+    fn take(&mut self) -> Option<PoolCommand> {
         while let Some(end) = memchr(b'\n', &self.bytes[self.searched..]) {
             let end = self.searched + end;
-            let order = Order::parse(&self.bytes[self.start..end]);
+            let command = PoolCommand::parse(&self.bytes[self.start..end]);
             (self.start, self.searched) = (end + 1, end + 1);
-            if order.is_some() {
-                return order;
+            if command.is_some() {
+                return command;
             }
         }
         self.bytes.drain(..self.start);
@@ -84,7 +84,7 @@ impl Inbox {
         None
     }
 
-    /// Reads on; `None` if there is no more to come.
+    /// Reads more bytes; `None` at the end of the connection.
     fn read(&mut self) -> Option<()> {
         let read = loop {
             match self.stream.fill_buf() {
@@ -101,11 +101,11 @@ impl Inbox {
     fn is_readable(&self, until: Option<Instant>) -> bool {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            // It cannot be too long: whoever waits bounds it.
+            // The conversion cannot fail: payloads are bounded to `WAIT_MAX`.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut [PollFd::new(self.stream.get_ref(), PollFlags::IN)], left.as_ref()) {
                 Err(Errno::INTR) => {}
-                // Should it fail, reading tells why.
+                // If the poll fails, the read returns the error.
                 ready => return ready.map_or(true, |ready| ready > 0),
             }
         }

@@ -1,4 +1,4 @@
-//! What a payload asks the echo worker to do.
+//! The actions that a payload asks for.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -8,37 +8,36 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// Longer than anyone waits, and short enough to be added to the clock.
-const LONGEST_WAIT: Duration = Duration::from_hours(365 * 24);
+/// Limit of a wait: long enough for everyone, short enough to be added to an `Instant`.
+const WAIT_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// What surrounds the filling of a message of a given size.
-const FRAME: [&str; 2] = ["{\"pad\":\"", "\"}"];
+/// The text around the padding of a message of a given size.
+const PADDING_FRAME: [&str; 2] = ["{\"pad\":\"", "\"}"];
 
-/// What a message's content may have in bytes: not less than an object with something in it, not more than a process that only
-/// demonstrates things should take.
-pub const SIZES: RangeInclusive<u64> = 11..=64 << 20;
+/// Sizes of messages in bytes: from an object with one character to what a demonstration should use.
+pub const MESSAGE_SIZES: RangeInclusive<u64> = 11..=64 << 20;
 
-/// What to do, in this order: name a session, stream, sleep, and end.
+/// The actions of a query, in this order: name a session, stream, sleep, end.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct EchoPlan {
     pub session: Option<String>,
-    pub stream: Option<Streaming>,
+    pub stream: Option<MessageStream>,
     pub sleep: Option<Duration>,
-    pub ending: Ending,
+    pub ending: EchoEnding,
 }
 
 #[derive(Debug)]
-pub(super) struct Streaming {
+pub(super) struct MessageStream {
     pub count: u64,
-    /// Between two messages.
+    /// Time between two messages.
     pub delay: Duration,
-    /// What all messages say; without it they are numbered.
+    /// Content of all messages; without it they are numbered.
     pub content: Option<Box<RawValue>>,
 }
 
 #[derive(Debug)]
-pub(super) enum Ending {
-    /// The payload as a message, and once more as the result.
+pub(super) enum EchoEnding {
+    /// Sends the payload as a message and as the result.
     Echo,
     Complete(Box<RawValue>),
     Fail {
@@ -49,33 +48,33 @@ pub(super) enum Ending {
     Crash(u8),
 }
 
-/// What the worker says to a payload that asks for messages of a size and for nothing else.
+/// The answer to a payload that asks for messages of a size and for nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct SizedAnswer {
     pub messages: u64,
-    /// Of each message.
+    /// Content of each message.
     pub content: String,
     pub result: String,
 }
 
-/// The answer to such a payload; `None` to any other.
+/// The answer to such a payload; `None` for any other.
 #[must_use]
-pub fn answer(payload: &str) -> Option<Answer> {
-    let wishes: Wishes = serde_json::from_str(payload).ok()?;
-    match wishes.plan() {
-        Plan {
+pub fn sized_answer(payload: &str) -> Option<SizedAnswer> {
+    let options: PayloadOptions = serde_json::from_str(payload).ok()?;
+    match options.plan() {
+        EchoPlan {
             session: None,
-            stream: Some(Streaming { count: messages, delay: Duration::ZERO, content: Some(content) }),
+            stream: Some(MessageStream { count: messages, delay: Duration::ZERO, content: Some(content) }),
             sleep: None,
-            ending: Ending::Complete(result),
-        } => Some(Answer { messages, content: content.get().to_owned(), result: result.get().to_owned() }),
+            ending: EchoEnding::Complete(result),
+        } => Some(SizedAnswer { messages, content: content.get().to_owned(), result: result.get().to_owned() }),
         _ => None,
     }
 }
 
-/// A payload that says something to this worker; other fields do not matter.
+/// The fields of a payload that this worker knows; others are ignored.
 #[derive(Deserialize)]
-struct Wishes {
+struct PayloadOptions {
     session: Option<String>,
     stream: Option<u64>,
     size: Option<u64>,
@@ -84,80 +83,81 @@ struct Wishes {
     fail: Option<String>,
     code: Option<String>,
     retryable: Option<bool>,
-    crash: Option<Crash>,
+    crash: Option<CrashOption>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Crash {
-    Wanted(bool),
-    Code(u8),
+enum CrashOption {
+    Enabled(bool),
+    ExitCode(u8),
 }
 
-impl Plan {
-    /// A payload that does not say what to do, in the form that [`Wishes`] has, is echoed.
-    pub(super) fn read(payload: &RawValue) -> Self {
-        serde_json::from_str(payload.get()).map_or_else(|_| Self::echo(), Wishes::plan)
+impl EchoPlan {
+    /// A payload that is not of the form of [`PayloadOptions`] is echoed.
+    pub(super) fn parse(payload: &RawValue) -> Self {
+        serde_json::from_str(payload.get()).map_or_else(|_| Self::echo(), PayloadOptions::plan)
     }
 
     fn echo() -> Self {
-        Self { session: None, stream: None, sleep: None, ending: Ending::Echo }
+        Self { session: None, stream: None, sleep: None, ending: EchoEnding::Echo }
     }
 }
 
-impl Wishes {
-    fn plan(mut self) -> Plan {
+impl PayloadOptions {
+    fn plan(mut self) -> EchoPlan {
         if let Some(size) = self.size {
-            if !SIZES.contains(&size) {
-                return Plan { ending: Self::bad_size(size), ..Plan::echo() };
+            if !MESSAGE_SIZES.contains(&size) {
+                return EchoPlan { ending: Self::bad_size(size), ..EchoPlan::echo() };
             }
             self.stream = self.stream.or(Some(1));
         }
-        let (delay, content) = (wait(self.delay_ms.unwrap_or_default()), self.size.map(filler));
-        Plan {
-            stream: self.stream.map(|count| Streaming { count, delay, content }),
+        let (delay, content) = (wait(self.delay_ms.unwrap_or_default()), self.size.map(padding));
+        EchoPlan {
+            stream: self.stream.map(|count| MessageStream { count, delay, content }),
             sleep: self.sleep_ms.map(wait),
             session: self.session.clone(),
             ending: self.ending(),
         }
     }
 
-    fn bad_size(size: u64) -> Ending {
-        let error = format!("size is {size}; give {} to {} bytes", SIZES.start(), SIZES.end());
-        Ending::Fail { error, code: Some("bad_size".to_owned()), retryable: None }
+    fn bad_size(size: u64) -> EchoEnding {
+        let error = format!("size is {size}; give {} to {} bytes", MESSAGE_SIZES.start(), MESSAGE_SIZES.end());
+        EchoEnding::Fail { error, code: Some("bad_size".to_owned()), retryable: None }
     }
 
-    fn ending(self) -> Ending {
+    fn ending(self) -> EchoEnding {
         let crash = match self.crash {
-            Some(Crash::Code(code)) => Some(code),
-            Some(Crash::Wanted(true)) => Some(1),
-            Some(Crash::Wanted(false)) | None => None,
+            Some(CrashOption::ExitCode(code)) => Some(code),
+            Some(CrashOption::Enabled(true)) => Some(1),
+            Some(CrashOption::Enabled(false)) | None => None,
         };
         if let Some(code) = crash {
-            return Ending::Crash(code);
+            return EchoEnding::Crash(code);
         }
         if let Some(error) = self.fail {
-            return Ending::Fail { error, code: self.code, retryable: self.retryable };
+            return EchoEnding::Fail { error, code: self.code, retryable: self.retryable };
         }
         let done = [("streamed", self.stream), ("slept_ms", self.sleep_ms)];
         let done: Map<_, _> =
             done.into_iter().filter_map(|(name, count)| Some((name.to_owned(), Value::from(count?)))).collect();
-        if done.is_empty() { Ending::Echo } else { Ending::Complete(raw(&Value::Object(done))) }
+        if done.is_empty() { EchoEnding::Echo } else { EchoEnding::Complete(raw(&Value::Object(done))) }
     }
 }
 
-/// An object of exactly so many bytes, which are within [`SIZES`].
-fn filler(size: u64) -> Box<RawValue> {
-    let padding = usize::try_from(size).unwrap_or_default().saturating_sub(FRAME[0].len() + FRAME[1].len());
-    let text = format!("{}{}{}", FRAME[0], "x".repeat(padding), FRAME[1]);
+/// An object of exactly this many bytes, within [`MESSAGE_SIZES`].
+fn padding(size: u64) -> Box<RawValue> {
+    let padding =
+        usize::try_from(size).unwrap_or_default().saturating_sub(PADDING_FRAME[0].len() + PADDING_FRAME[1].len());
+    let text = format!("{}{}{}", PADDING_FRAME[0], "x".repeat(padding), PADDING_FRAME[1]);
     RawValue::from_string(text).expect("an object with a text is JSON")
 }
 
 fn wait(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds).min(LONGEST_WAIT)
+    Duration::from_millis(milliseconds).min(WAIT_MAX)
 }
 
-/// The payload to the letter, as a result.
+/// The result of an echo, which contains the exact text of the payload.
 pub(super) fn echo_of(payload: &RawValue) -> Box<RawValue> {
     RawValue::from_string(format!("{{\"echo\":{payload}}}")).expect("JSON inside JSON is JSON")
 }

@@ -1,11 +1,11 @@
-//! The worker protocol as the echo worker sees it: what it is told, and what it says.
+//! The worker protocol from the worker's side: commands in, frames out.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What the pool tells the worker.
+/// A frame from the pool.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum PoolCommand {
     Query { request_id: String, payload: Box<RawValue> },
     Cancel { request_id: String },
     Shutdown { graceful: bool },
@@ -14,10 +14,10 @@ pub(super) enum Order {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
+struct CommandFields {
     r#type: String,
     request_id: Option<String>,
-    /// Not an option, which would take the payload `null` for none.
+    /// Not an `Option`, for which the payload `null` would be absent.
     #[serde(default = "null")]
     payload: Box<RawValue>,
     graceful: Option<bool>,
@@ -27,23 +27,23 @@ fn null() -> Box<RawValue> {
     RawValue::NULL.to_owned()
 }
 
-impl Order {
+impl PoolCommand {
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        let envelope: Envelope = serde_json::from_slice(line).ok()?;
-        match envelope.r#type.as_str() {
-            "query" => Some(Self::Query { request_id: envelope.request_id?, payload: envelope.payload }),
-            "cancel" => Some(Self::Cancel { request_id: envelope.request_id? }),
-            "shutdown" => Some(Self::Shutdown { graceful: envelope.graceful.unwrap_or(true) }),
+        let fields: CommandFields = serde_json::from_slice(line).ok()?;
+        match fields.r#type.as_str() {
+            "query" => Some(Self::Query { request_id: fields.request_id?, payload: fields.payload }),
+            "cancel" => Some(Self::Cancel { request_id: fields.request_id? }),
+            "shutdown" => Some(Self::Shutdown { graceful: fields.graceful.unwrap_or(true) }),
             "health_check" => Some(Self::HealthCheck),
             _ => None,
         }
     }
 }
 
-/// What the worker says to the pool.
+/// A frame to the pool.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(super) enum Frame<'a> {
+pub(super) enum EchoFrame<'a> {
     Ready {
         protocol: u32,
         name: &'a str,
@@ -76,8 +76,8 @@ pub(super) enum Frame<'a> {
     ShutdownAck,
 }
 
-impl Frame<'_> {
-    /// The frame as a line, its end included.
+impl EchoFrame<'_> {
+    /// The frame as a line with its newline.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("a frame can always be written as JSON");
         line.push(b'\n');

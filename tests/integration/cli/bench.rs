@@ -281,6 +281,6 @@ fn server_of_its_own_that_does_not_start_says_why() {
     fs::create_dir(&long).unwrap();
     let (code, _, err) = output_of(&remuda().args(["bench", "--spawn", "1"]).env("TMPDIR", &long).output().unwrap());
     assert_eq!(code, 1);
-    assert!(err.contains("--spawn: the server of this run's own failed"), "{err}");
+    assert!(err.contains("--spawn: the spawned server failed"), "{err}");
     assert_eq!(traces_of(&long), Vec::<String>::new());
 }

@@ -169,8 +169,8 @@ fn command_line_says_what_is_wrong_about_tls() {
         output_of(&command.arg("health").output().unwrap())
     };
     for (endpoint, authority, advice) in [
-        (format!("http://{}", setup.server.grpc), &ca, "write its address with https://"),
-        (format!("https://{}", plain.grpc), &ca, "write its address with http://"),
+        (format!("http://{}", setup.server.grpc), &ca, "use https://"),
+        (format!("https://{}", plain.grpc), &ca, "use http://"),
         (format!("https://{}", setup.server.grpc), &stranger, "--tls-ca"),
         (format!("https://{}", setup.server.grpc), &ca, "--tls-cert and --tls-key"),
     ] {
