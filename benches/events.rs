@@ -27,11 +27,11 @@ use tokio_stream::StreamExt;
 const READERS: [usize; 3] = [1, 10, 100];
 
 /// Messages that one read of a worker's socket brings, at 200 bytes each.
-const BATCH: usize = 256;
+const BATCH_MESSAGES: usize = 256;
 const MESSAGE_BYTES: usize = 200;
 
 /// Old messages make room for new ones, in the log and in the baselines.
-const KEPT: usize = 4 * BATCH;
+const KEPT_MESSAGES: usize = 4 * BATCH_MESSAGES;
 
 fn main() {
     divan::main();
@@ -60,7 +60,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 fn batch() -> Vec<JsonText> {
     let text = format!("\"{}\"", "x".repeat(MESSAGE_BYTES - 2));
-    (0..BATCH).map(|_| JsonText::from_checked(&text)).collect()
+    (0..BATCH_MESSAGES).map(|_| JsonText::from_checked(&text)).collect()
 }
 
 /// The log of one running query.
@@ -75,7 +75,7 @@ impl Log for Remuda {
         let limits = MemoryLimits {
             max_queries: 1,
             max_waiting_bytes: usize::MAX,
-            max_events: KEPT,
+            max_events: KEPT_MESSAGES,
             max_bytes: usize::MAX,
             overflow: Overflow::Gap,
             max_stall: Duration::ZERO,
@@ -111,7 +111,7 @@ impl Log for Remuda {
         // As a worker's driver does, the copy included.
         let mut builder = MessageBatchBuilder::default();
         for text in &batch {
-            builder.push_checked(text.as_str(), BATCH * MESSAGE_BYTES);
+            builder.push_checked(text.as_str(), BATCH_MESSAGES * MESSAGE_BYTES);
         }
         let mut outputs = vec![builder.take().expect("there are several")];
         now(self.lease.append(&mut outputs)).expect("the lease holds");
@@ -145,7 +145,7 @@ struct Deque {
 impl Deque {
     fn push(&mut self, message: JsonText) {
         self.messages.push_back(message);
-        if self.messages.len() > KEPT {
+        if self.messages.len() > KEPT_MESSAGES {
             self.messages.pop_front();
             self.dropped += 1;
         }
@@ -197,7 +197,7 @@ struct Broadcast(broadcast::Sender<JsonText>);
 
 impl Log for Broadcast {
     fn new() -> Self {
-        Self(broadcast::Sender::new(KEPT))
+        Self(broadcast::Sender::new(KEPT_MESSAGES))
     }
 
     fn reader(&self) -> Reader {
@@ -238,14 +238,14 @@ fn append<L: Log>(bencher: Bencher, readers: usize) {
         read_all(&mut readers.borrow_mut());
         batch()
     };
-    let bencher = bencher.counter(ItemsCount::new(BATCH)).with_inputs(next);
+    let bencher = bencher.counter(ItemsCount::new(BATCH_MESSAGES)).with_inputs(next);
     bencher.bench_local_values(|batch| log.borrow_mut().append(batch));
 }
 
 /// One batch, read by each of so many readers, which then wait for the next.
 #[divan::bench(types = [Remuda, LockedDeque, Broadcast], args = READERS, sample_count = 500, sample_size = 1)]
 fn read<L: Log>(bencher: Bencher, readers: usize) {
-    let counter = ItemsCount::new(BATCH * readers);
+    let counter = ItemsCount::new(BATCH_MESSAGES * readers);
     let (mut log, mut readers) = attached::<L>(readers);
     let bencher = bencher.counter(counter).with_inputs(|| log.append(batch()));
     bencher.bench_local_values(|()| read_all(&mut readers));

@@ -28,8 +28,8 @@ use remuda::{
 const WAITING: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
 /// Limit of the memory of a waiting query, with all indexes, an id made by the server and a payload of 200 bytes.
-const MOST_BYTES: usize = 700;
-const WEIGHED: usize = 1_000_000;
+const WAITING_QUERY_MAX_BYTES: usize = 700;
+const WEIGHED_QUERIES: usize = 1_000_000;
 const PAYLOAD_BYTES: usize = 200;
 
 fn main() {
@@ -45,15 +45,18 @@ fn weigh() {
     let broker = broker();
     let payload = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES - 2));
     let before = resident_bytes();
-    for _ in 0..WEIGHED {
+    for _ in 0..WEIGHED_QUERIES {
         // As the request decoder leaves it: not a byte of capacity too much.
         let payload = JsonText::from_checked(&payload);
         submit(&broker, query(payload, Shape::Plain, 0));
     }
-    let bytes = (resident_bytes() - before) / WEIGHED;
-    let verdict = if bytes <= MOST_BYTES { "within" } else { "beyond" };
-    writeln!(stdout(), "a waiting query takes {bytes} bytes at {WEIGHED} ({verdict} {MOST_BYTES})")
-        .expect("stdout is open");
+    let bytes = (resident_bytes() - before) / WEIGHED_QUERIES;
+    let verdict = if bytes <= WAITING_QUERY_MAX_BYTES { "within" } else { "beyond" };
+    writeln!(
+        stdout(),
+        "a waiting query takes {bytes} bytes at {WEIGHED_QUERIES} ({verdict} {WAITING_QUERY_MAX_BYTES})"
+    )
+    .expect("stdout is open");
 }
 
 fn resident_bytes() -> usize {

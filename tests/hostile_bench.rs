@@ -43,7 +43,7 @@ use crate::{
 
 const ROUNDS: usize = 5;
 /// Others are watched for this long each time.
-const MEASURED: Duration = Duration::from_millis(300);
+const ROUND_TIME: Duration = Duration::from_millis(300);
 
 /// An attack as its attackers see it.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Victim {
     async fn wait(&mut self, turned_away: &mut usize) -> Waits {
         let begun = Instant::now();
         let mut measured = Measured::default();
-        while begun.elapsed() < MEASURED || measured.old.len() < 31 {
+        while begun.elapsed() < ROUND_TIME || measured.old.len() < 31 {
             let begun = Instant::now();
             run_query(&mut self.client).await;
             let old = begun.elapsed();

@@ -17,7 +17,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde::Deserialize;
 
 /// Time that a connection must stay open to count as accepted.
-const A_WHILE: Duration = Duration::from_secs(1);
+const ACCEPTED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -66,7 +66,7 @@ impl Attempt {
 }
 
 fn stay(mut stream: &UnixStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(A_WHILE))?;
+    stream.set_read_timeout(Some(ACCEPTED_AFTER))?;
     match stream.read(&mut [0]) {
         Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),

@@ -48,28 +48,28 @@ struct State {
     running: Option<String>,
     /// The id of a query that is to be cancelled.
     cancelled: Option<String>,
-    shutdown: Option<Patience>,
-    hearing: Hearing,
+    shutdown: Option<ShutdownMode>,
+    input: InputMode,
     processed: u64,
 }
 
 /// A shutdown waits for the running query, or does not.
 #[derive(Clone, Copy, PartialEq)]
-enum Patience {
+enum ShutdownMode {
     Graceful,
-    None,
+    Immediate,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
-enum Hearing {
+enum InputMode {
     #[default]
-    Good,
-    /// Hears everything but a cancel.
+    All,
+    /// Ignores cancels.
     NoCancel,
     /// Expects the connection to end, because it was closed at this end.
-    HungUp,
+    Closed,
     /// Reads nothing any more.
-    Deaf,
+    Unread,
 }
 
 #[derive(Deserialize)]
@@ -148,21 +148,21 @@ impl Link {
     }
 
     pub(crate) fn ignore_cancel(&self) {
-        self.lower_hearing(Hearing::NoCancel);
+        self.restrict_input(InputMode::NoCancel);
     }
 
-    pub(crate) fn hang_up(&self) {
-        self.lower_hearing(Hearing::HungUp);
+    pub(crate) fn close_input(&self) {
+        self.restrict_input(InputMode::Closed);
     }
 
-    pub(crate) fn go_deaf(&self) {
-        self.lower_hearing(Hearing::Deaf);
+    pub(crate) fn stop_reading(&self) {
+        self.restrict_input(InputMode::Unread);
     }
 
-    fn lower_hearing(&self, hearing: Hearing) {
+    fn restrict_input(&self, input: InputMode) {
         let mut state = self.lock();
-        if hearing > state.hearing {
-            state.hearing = hearing;
+        if input > state.input {
+            state.input = input;
         }
     }
 
@@ -170,18 +170,18 @@ impl Link {
         self.state.lock().expect("no thread panics")
     }
 
-    /// Reads what the pool says, until it says no more.
+    /// Reads frames from the pool until the connection ends.
     pub(crate) fn listen(self: Arc<Self>, wire: &Wire) {
         let mut reader = wire.reader();
         loop {
             let mut line = String::new();
             let outcome = reader.read_line(&mut line);
-            if self.lock().hearing == Hearing::Deaf {
+            if self.lock().input == InputMode::Unread {
                 sleep_for_good();
             }
             match outcome {
-                Ok(1..) => self.hear(&line, wire),
-                Ok(0) | Err(_) if self.lock().hearing == Hearing::HungUp => return,
+                Ok(1..) => self.on_line(&line, wire),
+                Ok(0) | Err(_) if self.lock().input == InputMode::Closed => return,
                 Ok(0) => exit(0),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => exit(0),
                 Err(error) => die(98, &format!("cannot read from the pool: {error}")),
@@ -189,7 +189,7 @@ impl Link {
         }
     }
 
-    fn hear(&self, line: &str, wire: &Wire) {
+    fn on_line(&self, line: &str, wire: &Wire) {
         let frame: PoolFrame = serde_json::from_str(line)
             .unwrap_or_else(|error| die(98, &format!("the pool sent nonsense: {error}: {line:?}")));
         match frame {
@@ -199,7 +199,7 @@ impl Link {
             }
             PoolFrame { r#type: PoolFrameType::Cancel, request_id: Some(id), .. } => self.lock().cancel(id),
             PoolFrame { r#type: PoolFrameType::Shutdown, graceful: Some(graceful), .. } => {
-                self.lock().shutdown = Some(if graceful { Patience::Graceful } else { Patience::None });
+                self.lock().shutdown = Some(if graceful { ShutdownMode::Graceful } else { ShutdownMode::Immediate });
             }
             PoolFrame { r#type: PoolFrameType::HealthCheck, .. } => {
                 let queries_processed = self.lock().processed;
@@ -225,7 +225,7 @@ impl State {
     fn cancel(&mut self, id: String) {
         let is_ours =
             self.running.as_ref() == Some(&id) || self.waiting.as_ref().is_some_and(|waiting| waiting.id == id);
-        if is_ours && self.hearing < Hearing::NoCancel {
+        if is_ours && self.input < InputMode::NoCancel {
             self.cancelled = Some(id);
         }
     }
@@ -235,7 +235,7 @@ impl State {
             self.cancelled = None;
             return Some(Interrupt::Cancel);
         }
-        if self.running.is_some() && self.shutdown == Some(Patience::Graceful) {
+        if self.running.is_some() && self.shutdown == Some(ShutdownMode::Graceful) {
             return None;
         }
         self.shutdown.take().map(|_| Interrupt::ShutDown)

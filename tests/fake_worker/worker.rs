@@ -138,7 +138,7 @@ impl Worker {
             Step::SleepMs(millis) => self.link.pause(Some(Instant::now() + Duration::from_millis(*millis)))?,
             Step::Hang => self.link.pause(None)?,
             Step::HangHard => {
-                self.link.go_deaf();
+                self.link.stop_reading();
                 sleep_for_good()
             }
             Step::IgnoreCancel => self.link.ignore_cancel(),
@@ -147,7 +147,7 @@ impl Worker {
             Step::Abort => signals::abort(),
             Step::Signal(name) => signals::signal_self(*name),
             Step::CloseSocket => {
-                self.link.hang_up();
+                self.link.close_input();
                 self.wire().close();
             }
             Step::CloseStdout => close_stdout(),

@@ -147,6 +147,22 @@ fn functions_are_short() {
 }
 
 #[test]
+fn names_of_tests_begin_with_their_subject() {
+    let mut count = 0;
+    for file in rust_files("tests") {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut lines = text.lines().map(str::trim_start);
+        while lines.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")) {
+            let name = lines.find_map(|line| line.split_once("fn ")).expect("a test is a function").1;
+            let is_article = |word: &&str| ["a", "an", "the", "what", "who", "test"].contains(word);
+            assert_eq!(name.split('_').next().filter(is_article), None, "{} has {name}", relative(&file));
+            count += 1;
+        }
+    }
+    assert!(count > 300, "it sees {count} tests only");
+}
+
+#[test]
 fn unsafe_stands_in_one_module_only() {
     only_in(&["unsafe "], |name| name == "src/system.rs");
 }

@@ -25,7 +25,7 @@ circuit_failures = 1000
 const SHORT_GRACE: &str = "cancel_grace = \"100ms\"\nterm_grace = \"200ms\"\n";
 /// All are asked to stop at once: this is time for those that hang to begin to, and below for the others to stop.
 const GRACE_TO_HANG: &str = "cancel_grace = \"2s\"\nterm_grace = \"200ms\"\n";
-const GRACE_TO_GO: &str = "cancel_grace = \"20s\"\nterm_grace = \"200ms\"\n";
+const GRACE_TO_STOP: &str = "cancel_grace = \"20s\"\nterm_grace = \"200ms\"\n";
 const SHORT_SILENCE: &str = "heartbeat_warning = \"300ms\"\nheartbeat_timeout = \"1s\"\n";
 const SHORT_START: &str = "connect_timeout = \"3s\"\nstart_timeout = \"3s\"\n";
 
@@ -93,7 +93,7 @@ fn settings(row: &Row) -> String {
         _ => "",
     };
     let grace = match (row.phase, row.misbehaviour.own_exit()) {
-        (DuringShutdown, Some(_)) => GRACE_TO_GO,
+        (DuringShutdown, Some(_)) => GRACE_TO_STOP,
         (DuringShutdown, None) => GRACE_TO_HANG,
         _ => SHORT_GRACE,
     };

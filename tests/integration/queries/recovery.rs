@@ -138,12 +138,12 @@ async fn poison_query_kills_no_more_workers_than_it_has_attempts() {
     assert_eq!(server.metric(r#"remuda_worker_exits_total{cause="crash",kind="k"}"#) as u32, 3);
 }
 
-const NERVOUS: &str = "min = 1\nmax = 1\nterm_grace = \"100ms\"\nheartbeat_warning = \"400ms\"\n\
+const HEARTBEAT_SETTINGS: &str = "min = 1\nmax = 1\nterm_grace = \"100ms\"\nheartbeat_warning = \"400ms\"\n\
                        heartbeat_timeout = \"1s\"\nping_interval = \"50ms\"";
 
 #[tokio::test]
 async fn stopped_worker_is_found_while_idle_and_replaced() {
-    let server = Server::start(&fake_kind("k", &[], NERVOUS));
+    let server = Server::start(&fake_kind("k", &[], HEARTBEAT_SETTINGS));
     let mut client = server.client().await;
     assert_eq!(client.execute(query(&json!(1))).await.result(), json!({"echo": 1}));
     let pid = client.workers().await[0].pid;
@@ -162,11 +162,11 @@ async fn stopped_worker_is_found_while_idle_and_replaced() {
 #[tokio::test]
 async fn worker_that_promised_heartbeats_must_send_them_while_busy_too() {
     let start = ["--start", r#"["connect",{"ready":{"heartbeat":true}}]"#];
-    let server = Server::start(&fake_kind("k", &start, NERVOUS));
+    let server = Server::start(&fake_kind("k", &start, HEARTBEAT_SETTINGS));
     let mut client = server.client().await;
     let error = client.execute(query(&json!({"steps": ["hang"]}))).await.error();
     assert_eq!(error.certificate.unwrap().cause(), DeathCause::NoHeartbeat);
-    let server = Server::start(&fake_kind("k", &[], NERVOUS));
+    let server = Server::start(&fake_kind("k", &[], HEARTBEAT_SETTINGS));
     let mut client = server.client().await;
     let quiet = json!({"steps": [{"sleep_ms": 1500}, {"complete": "slow but sure"}]});
     assert_eq!(client.execute(query(&quiet)).await.result(), json!("slow but sure"), "it promised none");

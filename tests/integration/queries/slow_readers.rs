@@ -17,12 +17,12 @@ const FLOOD_SIZE: usize = 1_024;
 const BOUNDS: [&str; 2] = ["max_bytes = \"64KiB\"", "max_events = 1_100"];
 
 /// Workers that promise to beat, and must not be silent for long.
-const BEATING: &str = r#"["connect", {"ready": {"heartbeat": true}}, {"beat_ms": 100}]"#;
-const PROMPT: &str = "min = 2\nmax = 2\nheartbeat_warning = \"500ms\"\nheartbeat_timeout = \"1s\"";
+const HEARTBEAT_START: &str = r#"["connect", {"ready": {"heartbeat": true}}, {"beat_ms": 100}]"#;
+const HEARTBEAT_SETTINGS: &str = "min = 2\nmax = 2\nheartbeat_warning = \"500ms\"\nheartbeat_timeout = \"1s\"";
 
 fn server(overflow: &str, bound: &str) -> Server {
     let results = format!("[results]\noverflow = \"{overflow}\"\n{bound}\nmax_stall = \"200ms\"\n");
-    Server::start(&format!("{results}{}", fake_kind("k", &["--start", BEATING], PROMPT)))
+    Server::start(&format!("{results}{}", fake_kind("k", &["--start", HEARTBEAT_START], HEARTBEAT_SETTINGS)))
 }
 
 /// A stream that nobody reads yet, and the id of its query.

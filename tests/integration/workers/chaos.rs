@@ -26,7 +26,7 @@ use crate::harness::{
 
 const CLIENTS: usize = 64;
 const WORKERS: usize = 8;
-const RHYTHM: Duration = Duration::from_millis(100);
+const DISTURBANCE_INTERVAL: Duration = Duration::from_millis(100);
 const WARM_UP_QUERIES: usize = 20;
 
 /// Workers that beat, so that a stopped one is found; and limits that bad luck does not reach, since the chaos also hits
@@ -99,7 +99,7 @@ async fn ask(client: &mut Client, nonce: &str, first: Option<Value>) -> Seen {
 }
 
 /// Asks one question after the other, on a connection of its own.
-async fn be_client(mut client: Client, number: usize, round: &'static str, enough: impl Fn(usize) -> bool) -> Seen {
+async fn run_client(mut client: Client, number: usize, round: &'static str, enough: impl Fn(usize) -> bool) -> Seen {
     let mut seen = Seen::default();
     while !enough(seen.queries) {
         let nonce = format!("{round}/{number}/{}", seen.queries);
@@ -109,7 +109,7 @@ async fn be_client(mut client: Client, number: usize, round: &'static str, enoug
 }
 
 #[derive(Debug, Default)]
-struct Deeds {
+struct Disturbances {
     kills: usize,
     stops: usize,
     corruptions: usize,
@@ -135,27 +135,27 @@ fn corruption(rng: &mut Rng) -> Value {
 }
 
 /// Sends a signal; returns 0 if the process has ended already.
-fn strike(pid: u32, signal: Signal) -> usize {
+fn send(pid: u32, signal: Signal) -> usize {
     usize::from(kill(Pid::from_raw(pid.cast_signed()), signal).is_ok())
 }
 
 /// Does something bad to one worker after the other, as chance has it.
-async fn wreak_havoc(server: &Server, client: &Client, rng: &mut Rng, until: Instant) -> (Deeds, Seen) {
-    let mut deeds = Deeds::default();
+async fn disturb_workers(server: &Server, client: &Client, rng: &mut Rng, until: Instant) -> (Disturbances, Seen) {
+    let mut disturbances = Disturbances::default();
     let mut corrupting = JoinSet::new();
-    let mut rhythm = tokio::time::interval(RHYTHM);
-    rhythm.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut interval = tokio::time::interval(DISTURBANCE_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while Instant::now() < until {
-        rhythm.tick().await;
+        interval.tick().await;
         let workers = server.worker_pids();
-        deeds.pids.extend(&workers);
+        disturbances.pids.extend(&workers);
         let Some(victim) = rng.choice(workers) else { continue };
         match rng.u8(..3) {
-            0 => deeds.kills += strike(victim, Signal::SIGKILL),
-            1 => deeds.stops += strike(victim, Signal::SIGSTOP),
+            0 => disturbances.kills += send(victim, Signal::SIGKILL),
+            1 => disturbances.stops += send(victim, Signal::SIGSTOP),
             _ => {
-                deeds.corruptions += 1;
-                let (mut client, nonce) = (client.clone(), format!("corrupting/{}", deeds.corruptions));
+                disturbances.corruptions += 1;
+                let (mut client, nonce) = (client.clone(), format!("corrupting/{}", disturbances.corruptions));
                 // The worker that gets it first goes wrong; the query is to be answered all the same.
                 let first = corruption(rng);
                 corrupting.spawn(async move { ask(&mut client, &nonce, Some(first)).await });
@@ -163,17 +163,17 @@ async fn wreak_havoc(server: &Server, client: &Client, rng: &mut Rng, until: Ins
         }
     }
     let seen = corrupting.join_all().await.into_iter().fold(Seen::default(), Seen::and);
-    (deeds, seen)
+    (disturbances, seen)
 }
 
 /// Descriptors and memory of the server.
 #[derive(Debug)]
-struct Holdings {
+struct Resources {
     descriptors: usize,
     resident_kib: usize,
 }
 
-impl Holdings {
+impl Resources {
     fn of(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a live process has memory");
@@ -210,9 +210,9 @@ fn sockets(server: &Server) -> usize {
     entries.filter(|entry| entry.file_name() != "lock").count()
 }
 
-async fn assert_nothing_left(server: &Server, before: &Holdings, sockets_before: usize, past: &BTreeSet<u32>) {
+async fn assert_nothing_left(server: &Server, before: &Resources, sockets_before: usize, past: &BTreeSet<u32>) {
     let after = eventually_async("the descriptors to be given back", || async {
-        let now = Holdings::of(server.pid());
+        let now = Resources::of(server.pid());
         (now.descriptors.abs_diff(before.descriptors) <= 2).then_some(now)
     });
     let after = after.await;
@@ -251,29 +251,29 @@ async fn queries_are_not_lost_while_workers_are_killed_stopped_and_corrupted() {
     }
     let numbered = || clients.iter().cloned().enumerate();
     let warm_up: JoinSet<Seen> = numbered()
-        .map(|(number, client)| be_client(client, number, "warm-up", |asked| asked == WARM_UP_QUERIES))
+        .map(|(number, client)| run_client(client, number, "warm-up", |asked| asked == WARM_UP_QUERIES))
         .collect();
     let warm_up = warm_up.join_all().await.into_iter().fold(Seen::default(), Seen::and);
     full_pool(&server, &main).await;
-    let (before, sockets_before) = (Holdings::of(server.pid()), sockets(&server));
+    let (before, sockets_before) = (Resources::of(server.pid()), sockets(&server));
 
     let over = Arc::new(AtomicBool::new(false));
     let asking: JoinSet<Seen> = numbered()
         .map(|(number, client)| {
             let over = over.clone();
-            be_client(client, number, "chaos", move |_| over.load(Relaxed))
+            run_client(client, number, "chaos", move |_| over.load(Relaxed))
         })
         .collect();
     let mut rng = seed.rng(0);
-    let (deeds, corrupted) = wreak_havoc(&server, &main, &mut rng, Instant::now() + duration()).await;
+    let (disturbances, corrupted) = disturb_workers(&server, &main, &mut rng, Instant::now() + duration()).await;
     over.store(true, Relaxed);
     let total = asking.join_all().await.into_iter().fold(corrupted, Seen::and);
 
     let present = full_pool(&server, &main).await;
-    let past: BTreeSet<u32> = deeds.pids.difference(&present).copied().collect();
+    let past: BTreeSet<u32> = disturbances.pids.difference(&present).copied().collect();
     assert_nothing_left(&server, &before, sockets_before, &past).await;
     assert_counts(&server, total.and(warm_up));
-    let after = Holdings::of(server.pid());
+    let after = Resources::of(server.pid());
     let _ = writeln!(
         std::io::stderr(),
         "{:?} of chaos: {} queries, {} retries, at most {} attempts; {} kills, {} stops, {} corruptions; \
@@ -282,9 +282,9 @@ async fn queries_are_not_lost_while_workers_are_killed_stopped_and_corrupted() {
         total.queries,
         total.retries,
         total.most_attempts,
-        deeds.kills,
-        deeds.stops,
-        deeds.corruptions,
+        disturbances.kills,
+        disturbances.stops,
+        disturbances.corruptions,
         before.descriptors,
         after.descriptors,
         before.resident_kib,
