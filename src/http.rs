@@ -41,7 +41,7 @@ use tracing::warn;
 use crate::{
     pool::{Pool, PoolHealth},
     security::{Alpn, AuthError, RequiredRole, Tls, Tokens},
-    transport::{ConnectionLimiter, MaybeTlsStream, Slot},
+    transport::{ConnectionLimiter, MaybeTlsStream, Slot, accept_tls},
 };
 
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -90,8 +90,16 @@ pub async fn serve(listener: TcpListener, pool: Pool, access: HttpAccess, stop: 
             () = &mut stop => break,
             slot = limiter.clone().acquire() => slot,
         };
-        let stream = MaybeTlsStream::new(stream, access.tls.as_deref(), Alpn::Http1);
-        connections.spawn(serve_connection(stream, service.clone(), slot, MAX_CONNECTION_AGE));
+        let (tls, service) = (access.tls.clone(), service.clone());
+        connections.spawn(async move {
+            let stream = tokio::select! {
+                stream = timeout(REQUEST_TIMEOUT, accept_tls(stream, tls.as_deref(), Alpn::Http1)) => stream,
+                () = slot.entry.wait_for_leave_request() => return,
+            };
+            if let Ok(Ok(stream)) = stream {
+                serve_connection(stream, service, slot, MAX_CONNECTION_AGE).await;
+            }
+        });
     }
     closing.cancel();
     while connections.join_next().await.is_some() {}
@@ -215,7 +223,7 @@ mod tests {
         let mut asking = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let limiter = ConnectionLimiter::new(2, CancellationToken::new());
         for _ in 0..2 {
-            let stream = MaybeTlsStream::new(listener.accept().await.unwrap().0, None, Alpn::Http1);
+            let stream = MaybeTlsStream::Left(listener.accept().await.unwrap().0);
             let service = TowerToHyperService::new(Router::new().route("/", get(answer_late)));
             let slot = limiter.try_acquire().unwrap();
             tokio::spawn(serve_connection(stream, service, slot, MAX_AGE));

@@ -1,18 +1,10 @@
 //! Builds the parts of the server, runs them, and shuts them down in order.
 
-use std::{
-    io,
-    net::SocketAddr,
-    num::NonZeroUsize,
-    os::unix::fs::FileTypeExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
-    net::{TcpListener, TcpSocket, UnixListener, UnixStream},
+    net::TcpListener,
     signal::unix::{SignalKind, signal},
     task::JoinHandle,
     time::{Instant, timeout_at},
@@ -29,7 +21,7 @@ use crate::{
     pool::{DrainReport, Pool, PoolParams, Reloader, StopSignals},
     security::{Security, SecurityError},
     thrift,
-    transport::Listener,
+    transport::{Listener, bind_tcp},
 };
 
 /// Time for clients to read the ends of their streams, and for background tasks to end, once every query has ended. Shorter
@@ -40,9 +32,6 @@ const CLOSE_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 /// Time before the deadline of the stop that is kept for flushing spans and log lines.
 const FLUSH_RESERVE: Duration = Duration::from_millis(100);
 
-/// Connections that wait to be accepted. With the usual 128, the kernel drops some of a burst, and they retry after a second.
-const LISTEN_BACKLOG: u32 = 4_096;
-
 /// Signals within this time count as one: some programs signal both the process and its group.
 const DUPLICATE_SIGNAL_WINDOW: Duration = Duration::from_millis(200);
 
@@ -50,7 +39,7 @@ const DUPLICATE_SIGNAL_WINDOW: Duration = Duration::from_millis(200);
 #[derive(Debug, Error)]
 pub enum ServerError {
     #[error("cannot listen for gRPC on {address}: {error}{}", listen_hint(.error))]
-    Listen { address: String, error: io::Error },
+    Listen { address: Listen, error: io::Error },
     #[error("cannot listen for HTTP on {address}: {error}{}", listen_hint(.error))]
     Http { address: SocketAddr, error: io::Error },
     #[error(transparent)]
@@ -98,11 +87,14 @@ impl Server {
         for risk in risks {
             warn!("{risk}");
         }
-        let (grpc, grpc_address) = listen(&config.server.listen).await?;
-        let (http, http_address) = match config.server.http {
-            Some(address) => listen_http(address).map(|(listener, address)| (Some(listener), Some(address)))?,
-            None => (None, None),
-        };
+        let address = &config.server.listen;
+        let bound = Listener::bind(address).await;
+        let (grpc, grpc_address) = bound.map_err(|error| ServerError::Listen { address: address.clone(), error })?;
+        let http = config.server.http.map(|address| {
+            let bound = bind_tcp(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+            bound.map_err(|error| ServerError::Http { address, error })
+        });
+        let (http_address, http) = http.transpose()?.unzip();
         let metrics = Arc::new(Metrics::new());
         // Registers the series of all methods, so that they are in the first scrape.
         let _ = metrics.methods(&api::methods());
@@ -116,7 +108,7 @@ impl Server {
             launcher,
         };
         let (pool, supervisor) = Pool::new(params).map_err(ServerError::Pool)?;
-        let addresses = Addresses { grpc: grpc_address, http: http_address };
+        let addresses = Addresses { grpc: grpc_address.to_string(), http: http_address };
         Ok(Self { config, security, metrics, broker, pool, supervisor, grpc, http, addresses })
     }
 
@@ -206,48 +198,6 @@ pub(crate) fn limits(config: &Config) -> MemoryLimits {
         max_queries_per_owner: config.queue.max_queries_per_owner.map(NonZeroUsize::get),
         max_running_per_owner: config.queue.max_running_per_owner.map(NonZeroUsize::get),
     }
-}
-
-async fn listen(address: &Listen) -> Result<(Listener, String), ServerError> {
-    match address {
-        Listen::Tcp(address) => {
-            let failed = |error| ServerError::Listen { address: address.to_string(), error };
-            let listener = bind(*address).map_err(failed)?;
-            let bound = listener.local_addr().map_err(failed)?;
-            Ok((Listener::Tcp(listener), bound.to_string()))
-        }
-        Listen::Unix(path) => {
-            let address = format!("unix:{}", path.display());
-            remove_stale_socket(path).await;
-            let bound = UnixListener::bind(path);
-            let listener = bound.map_err(|error| ServerError::Listen { address: address.clone(), error })?;
-            Ok((Listener::Unix(listener, path.clone()), address))
-        }
-    }
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Connections of a server that has just stopped must not block the port.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(LISTEN_BACKLOG)
-}
-
-/// Removes the socket file of a server that was killed: connections to it are refused.
-async fn remove_stale_socket(path: &Path) {
-    let is_socket = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    if is_socket && UnixStream::connect(path).await.is_err_and(refused) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-fn listen_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
-    let failed = |error| ServerError::Http { address, error };
-    let listener = bind(address).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
 }
 
 fn reload_on_signal(pool: Pool, security: Security) -> io::Result<JoinHandle<()>> {

@@ -1,6 +1,7 @@
 //! Formats of strings: words, addresses, paths, names, and tables of variables.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -166,6 +167,16 @@ impl Format<BTreeMap<String, String>> for Variables {
 pub enum Listen {
     Tcp(SocketAddr),
     Unix(PathBuf),
+}
+
+/// In the form of a client's endpoint.
+impl fmt::Display for Listen {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// A listen address: a path if it has a slash or follows `unix:`, else IP and port.

@@ -1,7 +1,7 @@
 //! A client's socket: times out slow greetings and stalled writes, and gathers small writes.
 
 use std::{
-    future::{Future, poll_fn},
+    future::Future,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -12,21 +12,24 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::UnixStream,
-    time::{Sleep, sleep},
+    net::{TcpStream, UnixStream},
+    time::{Instant, Sleep, sleep, sleep_until, timeout_at},
 };
 use tokio_util::either::Either;
 
-use crate::metrics::ConnectionGuard;
+use crate::{
+    metrics::ConnectionGuard,
+    security::{Alpn, Tls},
+};
 
 use super::{
-    limiter::{ConnectionEntry, Slot},
-    tls::MaybeTlsStream,
+    limiter::Slot,
+    tls::{MaybeTlsStream, accept_tls},
     write_pause::WritePause,
 };
 
 /// Time for the TLS handshake and the HTTP/2 preface. Later silence is detected by the keepalive.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the client to close its side after the server has closed its own.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that a lingering connection discards before it is closed nonetheless.
@@ -34,15 +37,60 @@ const LINGER_MAX_BYTES: usize = 64 * 1024;
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 
-type Socket = Either<MaybeTlsStream, UnixStream>;
-/// A socket and the address of its client, which Unix sockets do not have.
-pub(super) type AcceptedSocket = (Socket, Option<SocketAddr>);
+/// An accepted socket with its slot, before the TLS handshake.
+#[derive(Debug)]
+pub(super) struct PendingConnection {
+    pub socket: Either<TcpStream, UnixStream>,
+    /// `None` for a Unix socket.
+    pub peer: Option<SocketAddr>,
+    pub tls: Option<Arc<Tls>>,
+    pub greeting_deadline: Instant,
+    /// Bounds the time that the client may leave a write pending.
+    pub stall_timeout: Duration,
+    pub slot: Slot,
+    pub open: ConnectionGuard,
+}
 
-/// A connection. It keeps its slot until it is dropped.
+impl PendingConnection {
+    /// Waits for the first byte. Until then the connection costs no more than its socket.
+    pub(super) async fn wait_for_first_byte(&self) -> io::Result<()> {
+        let readable = async {
+            match &self.socket {
+                Either::Left(stream) => stream.readable().await,
+                Either::Right(stream) => stream.readable().await,
+            }
+        };
+        timeout_at(self.greeting_deadline, readable).await?
+    }
+
+    /// Performs the TLS handshake, if there is one.
+    pub(super) async fn establish(self) -> io::Result<Connection> {
+        let socket = match self.socket {
+            Either::Left(stream) => {
+                let handshake = accept_tls(stream, self.tls.as_deref(), Alpn::Http2);
+                Either::Left(timeout_at(self.greeting_deadline, handshake).await??)
+            }
+            Either::Right(stream) => Either::Right(stream),
+        };
+        Ok(Connection {
+            socket,
+            greeting_timer: Some(Box::pin(sleep_until(self.greeting_deadline))),
+            received: 0,
+            write_pause: WritePause::default(),
+            has_paused: false,
+            stall_timer: None,
+            stall_timeout: self.stall_timeout,
+            linger: None,
+            _slot: self.slot,
+            _open: self.open,
+        })
+    }
+}
+
+/// An established connection. It keeps its slot until it is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: Socket,
-    peer: Option<SocketAddr>,
+    socket: Either<MaybeTlsStream, UnixStream>,
     /// Runs until the preface has arrived.
     greeting_timer: Option<Pin<Box<Sleep>>>,
     received: usize,
@@ -54,7 +102,7 @@ pub(super) struct Connection {
     stall_timeout: Duration,
     /// Set once the server's side is closed.
     linger: Option<Linger>,
-    slot: Slot,
+    _slot: Slot,
     _open: ConnectionGuard,
 }
 
@@ -65,64 +113,7 @@ struct Linger {
     discarded: usize,
 }
 
-impl Linger {
-    fn begin() -> Self {
-        Self { timer: Box::pin(sleep(LINGER_TIMEOUT)), discarded: 0 }
-    }
-}
-
 impl Connection {
-    /// `stall_timeout` bounds the time that the client may leave a write pending.
-    pub(super) fn new(
-        (socket, peer): AcceptedSocket,
-        slot: Slot,
-        open: ConnectionGuard,
-        stall_timeout: Duration,
-    ) -> Self {
-        Self {
-            socket,
-            peer,
-            greeting_timer: Some(Box::pin(sleep(GREETING_TIMEOUT))),
-            received: 0,
-            write_pause: WritePause::default(),
-            has_paused: false,
-            stall_timer: None,
-            stall_timeout,
-            linger: None,
-            slot,
-            _open: open,
-        }
-    }
-
-    pub(super) fn entry(&self) -> &Arc<ConnectionEntry> {
-        &self.slot.entry
-    }
-
-    /// `None` for a Unix socket.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.peer
-    }
-
-    /// Waits for the first byte. Until then the connection costs no more than its socket.
-    pub(super) async fn wait_for_greeting(&mut self) -> io::Result<()> {
-        poll_fn(|context| {
-            let readable = match &self.socket {
-                Either::Left(stream) => stream.poll_readable(context),
-                Either::Right(stream) => stream.poll_read_ready(context),
-            };
-            self.or_timeout(readable, context)
-        })
-        .await
-    }
-
-    /// Fails a pending operation once the greeting has timed out. A TLS handshake may be pending in any operation.
-    fn or_timeout<T>(&mut self, operation: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        match (&mut self.greeting_timer, operation) {
-            (Some(timer), Poll::Pending) => timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into())),
-            (_, operation) => operation,
-        }
-    }
-
     /// Lets other tasks run once before a write, so that it also carries the responses of other calls.
     fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.has_paused {
@@ -145,9 +136,9 @@ impl Connection {
     }
 
     /// Discards what the client still sends, until it closes its side too. Closing a socket with unread bytes resets the
-    /// connection, which would destroy a GOAWAY or an answer that the client has yet to read.
+    /// connection, which would destroy a GOAWAY or a response that the client has not read yet.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let linger = self.linger.get_or_insert_with(Linger::begin);
+        let linger = self.linger.get_or_insert_with(|| Linger { timer: Box::pin(sleep(LINGER_TIMEOUT)), discarded: 0 });
         if linger.timer.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
@@ -170,16 +161,20 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.greeting_timer.is_none() {
-            return Pin::new(&mut self.socket).poll_read(context, buffer);
-        }
+        let this = &mut *self;
+        let Some(timer) = &mut this.greeting_timer else {
+            return Pin::new(&mut this.socket).poll_read(context, buffer);
+        };
         let filled = buffer.filled().len();
-        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
-        self.received = self.received.saturating_add(buffer.filled().len() - filled);
-        if self.received >= PREFACE_BYTES {
-            self.greeting_timer = None;
+        let read = Pin::new(&mut this.socket).poll_read(context, buffer);
+        if read.is_pending() {
+            return timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()));
         }
-        self.or_timeout(read, context)
+        this.received = this.received.saturating_add(buffer.filled().len() - filled);
+        if this.received >= PREFACE_BYTES {
+            this.greeting_timer = None;
+        }
+        read
     }
 }
 
@@ -187,8 +182,7 @@ impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_pause(context));
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        let written = self.or_stalled(written, context);
-        self.or_timeout(written, context)
+        self.or_stalled(written, context)
     }
 
     fn poll_write_vectored(
@@ -198,8 +192,7 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_pause(context));
         let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
-        let written = self.or_stalled(written, context);
-        self.or_timeout(written, context)
+        self.or_stalled(written, context)
     }
 
     /// False until the first byte has arrived. HTTP/2 asks once at its start: on false it copies pieces of up to 1 KiB into
@@ -211,8 +204,7 @@ impl AsyncWrite for Connection {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.has_paused = false;
         let flushed = Pin::new(&mut self.socket).poll_flush(context);
-        let flushed = self.or_stalled(flushed, context);
-        self.or_timeout(flushed, context)
+        self.or_stalled(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

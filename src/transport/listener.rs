@@ -2,34 +2,41 @@
 
 use std::{
     io,
-    path::PathBuf,
+    net::SocketAddr,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::{
-    net::{TcpListener, UnixListener},
-    time::sleep,
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
+    time::{Instant, sleep},
 };
 use tokio_util::{either::Either, sync::CancellationToken};
 use tracing::warn;
 
 use crate::{
-    config::ServerConfig,
+    config::{Listen, ServerConfig},
     metrics::ConnectionMetrics,
-    security::{Alpn, Tls},
+    security::Tls,
 };
 
 use super::{
-    connection::{AcceptedSocket, Connection},
+    connection::{GREETING_TIMEOUT, PendingConnection},
     limiter::{ConnectionLimiter, Slot},
-    tls::MaybeTlsStream,
 };
 
 /// Pause after a failed accept: at the descriptor limit the next one would fail at once.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Interval of the warning that all slots are taken.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_mins(1);
+
+/// ConnectionMetrics that wait to be accepted. With the usual 128, the kernel drops some of a burst, and they retry after a second.
+const LISTEN_BACKLOG: u32 = 4_096;
+
+/// A socket and the address of its client, which Unix sockets do not have.
+type AcceptedSocket = (Either<TcpStream, UnixStream>, Option<SocketAddr>);
 
 /// A bound socket that accepts connections.
 #[derive(Debug)]
@@ -55,17 +62,49 @@ pub struct Acceptor {
 }
 
 impl Listener {
-    async fn accept(&self, tls: Option<&Tls>) -> io::Result<AcceptedSocket> {
+    /// Binds an address, and returns it with the port that the system has chosen.
+    pub async fn bind(address: &Listen) -> io::Result<(Self, Listen)> {
+        Ok(match address {
+            Listen::Tcp(address) => {
+                let listener = bind_tcp(*address)?;
+                let bound = listener.local_addr()?;
+                (Self::Tcp(listener), Listen::Tcp(bound))
+            }
+            Listen::Unix(path) => {
+                remove_stale_socket(path).await;
+                (Self::Unix(UnixListener::bind(path)?, path.clone()), address.clone())
+            }
+        })
+    }
+
+    async fn accept(&self) -> io::Result<AcceptedSocket> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 // Small frames must not wait for each other. A socket on which this fails is broken anyway.
                 let _ = stream.set_nodelay(true);
-                Ok((Either::Left(MaybeTlsStream::new(stream, tls, Alpn::Http2)), Some(peer)))
+                Ok((Either::Left(stream), Some(peer)))
             }
             // File permissions decide who may open the socket.
             Self::Unix(listener, _) => Ok((Either::Right(listener.accept().await?.0), None)),
         }
+    }
+}
+
+pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // ConnectionMetrics of a server that has just stopped must not block the port.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(LISTEN_BACKLOG)
+}
+
+/// Removes the socket file of a server that was killed: connections to it are refused.
+async fn remove_stale_socket(path: &Path) {
+    let is_socket = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).await.is_err_and(is_refused) {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -106,17 +145,17 @@ impl Acceptor {
 
     /// The next connection, once there is a slot for it; `None` when the server drains. Cancel-safe: a connection that waits
     /// for its slot is kept for the next call.
-    pub(super) async fn next(&mut self) -> Option<Connection> {
+    pub(super) async fn next(&mut self) -> Option<PendingConnection> {
         let draining = self.draining.clone();
         draining.run_until_cancelled_owned(self.accept()).await
     }
 
-    async fn accept(&mut self) -> Connection {
+    async fn accept(&mut self) -> PendingConnection {
         let slot = loop {
             if self.accepted.is_some() {
                 break self.acquire_slot().await;
             }
-            match self.listener.accept(self.tls.as_deref()).await {
+            match self.listener.accept().await {
                 Ok(accepted) => self.accepted = Some(accepted),
                 Err(error) => {
                     warn!(%error, "cannot accept a connection; retrying");
@@ -124,8 +163,16 @@ impl Acceptor {
                 }
             }
         };
-        let accepted = self.accepted.take().expect("a slot is acquired for an accepted socket");
-        Connection::new(accepted, slot, self.metrics.open(), self.stall_timeout)
+        let (socket, peer) = self.accepted.take().expect("a slot is acquired for an accepted socket");
+        PendingConnection {
+            socket,
+            peer,
+            tls: self.tls.clone(),
+            greeting_deadline: Instant::now() + GREETING_TIMEOUT,
+            stall_timeout: self.stall_timeout,
+            slot,
+            open: self.metrics.open(),
+        }
     }
 
     async fn acquire_slot(&mut self) -> Slot {

@@ -8,6 +8,6 @@ mod tls;
 mod write_pause;
 
 pub use limiter::{ConnectionEntry, ConnectionLimiter, OpenCall, Slot};
-pub use listener::{Acceptor, Listener};
+pub use listener::{Acceptor, Listener, bind_tcp};
 pub use server::serve;
-pub use tls::MaybeTlsStream;
+pub use tls::{MaybeTlsStream, accept_tls};

@@ -14,7 +14,7 @@ use tracing::debug;
 
 use crate::config::ServerConfig;
 
-use super::{connection::Connection, limiter::ConnectionEntry, listener::Acceptor};
+use super::{connection::PendingConnection, limiter::ConnectionEntry, listener::Acceptor};
 
 /// Calls that a client may reset before the server has accepted them; one more closes the connection. Calls that are reset
 /// later do not count, so that only floods reach this.
@@ -46,13 +46,13 @@ where
     let server = Arc::new(Http2Server::new(limits, calls.clone()));
     let mut connections = JoinSet::new();
     loop {
-        let connection = tokio::select! {
-            connection = acceptor.next() => connection,
+        let pending = tokio::select! {
+            pending = acceptor.next() => pending,
             Some(_) = connections.join_next() => continue,
         };
-        let Some(connection) = connection else { break };
-        let service = make_service(connection.entry().clone());
-        connections.spawn(server.clone().serve(connection, service));
+        let Some(pending) = pending else { break };
+        let service = make_service(pending.slot.entry.clone());
+        connections.spawn(server.clone().serve(pending, service));
     }
     drop(acceptor);
     while connections.join_next().await.is_some() {}
@@ -97,22 +97,31 @@ impl Http2Server {
     }
 
     /// Serves one connection until its client closes it, it is too old, or the server drains and its calls have ended.
-    async fn serve<S, B>(self: Arc<Self>, mut connection: Connection, service: S)
+    async fn serve<S, B>(self: Arc<Self>, pending: PendingConnection, service: S)
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<tower::BoxError>,
     {
-        let (entry, peer) = (connection.entry().clone(), connection.peer());
+        let (entry, peer) = (pending.slot.entry.clone(), pending.peer);
         let greeted = tokio::select! {
             biased; // A client that has sent something is served, or gets a GOAWAY.
-            greeted = connection.wait_for_greeting() => greeted,
+            greeted = pending.wait_for_first_byte() => greeted,
             () = entry.wait_for_leave_request() => return,
         };
         if let Err(error) = greeted {
             return debug!(peer = show(peer), %error, "connection ended before its first byte");
         }
+        let established = tokio::select! {
+            // Boxed, because a handshake is large and most connections are past it.
+            established = Box::pin(pending.establish()) => established,
+            () = wait_to_make_room(&entry) => return,
+        };
+        let connection = match established {
+            Ok(connection) => connection,
+            Err(error) => return debug!(peer = show(peer), %error, "TLS handshake failed"),
+        };
         // The services are always ready, so `poll_ready` is not called.
         let service = service_fn(move |request| service.clone().call(request));
         // Boxed, so that a connection before its first byte costs little.
