@@ -40,7 +40,7 @@ use tracing::warn;
 
 use crate::{
     pool::{Pool, PoolHealth},
-    security::{Alpn, AuthError, RequiredRole, Tls, Tokens},
+    security::{Alpn, AuthError, Role, Tls, Tokens},
     transport::{ConnectionLimiter, MaybeTlsStream, Slot, accept_tls},
 };
 
@@ -163,7 +163,7 @@ async fn authorize(State(access): State<HttpAccess>, request: Request, next: Nex
         return next.run(request).await;
     }
     let header = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match tokens.check(header, RequiredRole::Read) {
+    match tokens.check(header, &[Role::Read]) {
         Ok(()) => next.run(request).await,
         Err(error @ AuthError::MissingRole(_)) => (StatusCode::FORBIDDEN, format!("{error}\n")).into_response(),
         Err(error) => (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], format!("{error}\n")).into_response(),

@@ -21,7 +21,6 @@ pub mod server;
 pub mod state;
 mod sync;
 mod system;
-mod thrift;
 pub mod trace;
 pub mod transport;
 pub mod worker;

@@ -1,5 +1,7 @@
 //! Builds the parts of the server, runs them, and shuts them down in order.
 
+mod memory;
+
 use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use thiserror::Error;
@@ -20,7 +22,6 @@ use crate::{
     metrics::Metrics,
     pool::{DrainReport, Pool, PoolParams, Reloader, StopSignals},
     security::{Security, SecurityError},
-    thrift,
     transport::{Listener, bind_tcp},
 };
 
@@ -136,7 +137,7 @@ impl Server {
             async move { broker.run(close).await }
         });
         let security_task = tokio::spawn(self.security.clone().watch(close.clone()));
-        let memory_task = tokio::spawn(thrift::watch(close.clone()));
+        let memory_task = tokio::spawn(memory::trim_until(close.clone()));
         let http_task = self.http.map(|listener| {
             let config = &self.config.server;
             let access = http::HttpAccess {

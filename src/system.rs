@@ -20,9 +20,9 @@ pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// Has the allocator give what it keeps of freed memory back to the system. It takes milliseconds, so it is for a thread that
-/// may block. Allocators other than glibc's do so by themselves.
-pub(crate) fn give_back_memory() {
+/// Makes glibc return freed memory to the system. It takes milliseconds, so it is for a thread that may block. Other
+/// allocators need no such call.
+pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and may be called at any time from any thread.
     unsafe {

@@ -30,7 +30,7 @@ use super::{
 const FIRST_EVENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Ends after the query's final event.
-pub(super) struct EventStream {
+pub(super) struct ResultStream {
     method: StreamMethod,
     encoder: EventEncoder,
     /// `None` once all events are read.
@@ -43,7 +43,7 @@ pub(super) struct EventStream {
     status: Option<Status>,
 }
 
-impl EventStream {
+impl ResultStream {
     /// The response of `StreamResults`: each event. The status is OK whatever the outcome of the query.
     pub(super) fn stream_results(reader: EventReader) -> Self {
         Self::new(StreamMethod::StreamResults, reader, None)
@@ -119,7 +119,7 @@ impl EventStream {
     }
 }
 
-impl Stream for EventStream {
+impl Stream for ResultStream {
     type Item = Result<EventMessage, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     Reply, convert, errors,
-    pool_events::{PoolEventFilter, PoolEventStream, pool_event_stream},
+    pool_events::{PoolEventFilter, PoolEventResponses, pool_event_stream},
     proto::{
         self, DrainPoolRequest, DrainPoolResponse, DrainWorkerRequest, DrainWorkerResponse, EvictWorkerRequest,
         EvictWorkerResponse, GetDeadLetterRequest, GetDeadLetterResponse, GetQueryRequest, GetQueryResponse,
@@ -179,9 +179,9 @@ impl PoolAdmin for PoolAdminService {
         Ok(Response::new(convert::reload(found)))
     }
 
-    type WatchEventsStream = PoolEventStream;
+    type WatchEventsStream = PoolEventResponses;
 
-    async fn watch_events(&self, request: Request<WatchEventsRequest>) -> Reply<PoolEventStream> {
+    async fn watch_events(&self, request: Request<WatchEventsRequest>) -> Reply<PoolEventResponses> {
         let filter = PoolEventFilter::read(request.into_inner())?;
         filter.kinds().iter().try_for_each(|kind| self.kind(kind.clone()).map(drop))?;
         Ok(Response::new(pool_event_stream(self.pool.subscribe(), filter, self.closing.clone())))

@@ -20,7 +20,7 @@ const FILTER_MAX_ENTRIES: usize = 100;
 /// Name of the event that tells a slow reader what it missed.
 const MISSED_EVENT_NAME: &str = "watch:missed";
 
-pub(super) type PoolEventStream = Pin<Box<dyn Stream<Item = Result<proto::WatchEventsResponse, Status>> + Send>>;
+pub(super) type PoolEventResponses = Pin<Box<dyn Stream<Item = Result<proto::WatchEventsResponse, Status>> + Send>>;
 
 /// Events that a reader requested. An empty list selects all.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ pub(super) fn pool_event_stream(
     events: EventSubscription,
     filter: PoolEventFilter,
     closing: CancellationToken,
-) -> PoolEventStream {
+) -> PoolEventResponses {
     let responses = stream::unfold((events, filter, closing), async |(mut events, filter, closing)| {
         let event = loop {
             let received = select! {

@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     Reply, convert,
-    events::EventStream,
+    events::ResultStream,
     layers::client_deadline,
     proto::{self, services::worker_pool_server::WorkerPool},
     request,
@@ -35,9 +35,9 @@ impl WorkerPool for WorkerPoolService {
         Ok(Response::new(convert::submit_response(&accepted)))
     }
 
-    type ExecuteStream = EventStream;
+    type ExecuteStream = ResultStream;
 
-    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Reply<EventStream> {
+    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Reply<ResultStream> {
         let (metadata, extensions, proto::ExecuteRequest { query_id, query }) = request.into_parts();
         let query = self.read_query(&query_id, query, Some(EXECUTE_ABANDON_AFTER))?;
         let deadline = self.read_deadline(metadata)?;
@@ -45,17 +45,17 @@ impl WorkerPool for WorkerPoolService {
         let query = QueryRequest { deadline, caller, ..query };
         let accepted = self.pool.submit(query).await?;
         let reader = self.pool.broker().read(&accepted.id, 0).await?;
-        let mut events = EventStream::execute(accepted, reader);
+        let mut events = ResultStream::execute(accepted, reader);
         events.wait_for_first_event().await;
         Ok(Response::new(events))
     }
 
-    type StreamResultsStream = EventStream;
+    type StreamResultsStream = ResultStream;
 
-    async fn stream_results(&self, request: Request<proto::StreamResultsRequest>) -> Reply<EventStream> {
+    async fn stream_results(&self, request: Request<proto::StreamResultsRequest>) -> Reply<ResultStream> {
         let request = request.into_inner();
         let reader = self.pool.broker().read(&request::query_id(&request.query_id)?, request.from_sequence).await?;
-        Ok(Response::new(EventStream::stream_results(reader)))
+        Ok(Response::new(ResultStream::stream_results(reader)))
     }
 
     async fn cancel(&self, request: Request<proto::CancelRequest>) -> Reply<proto::CancelResponse> {

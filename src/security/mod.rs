@@ -18,7 +18,7 @@ use crate::config::Config;
 pub use exposure::{ExposedListener, Risk};
 pub use secrets::{Leak, Secret, SecretsError, check_secret_access};
 pub use tls::{Alpn, Tls, TlsError};
-pub use tokens::{AuthError, RequiredRole, TokenFileError, Tokens};
+pub use tokens::{AuthError, RequiredRole, Role, TokenFileError, Tokens};
 
 /// Interval at which the files are checked for changes.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);

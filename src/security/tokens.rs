@@ -18,7 +18,7 @@ const TOKEN_FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// Permission of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub enum Role {
     /// Submit, execute and cancel queries, and read their results.
     Submit,
     /// Read results, queries, workers, events and metrics.
@@ -27,14 +27,8 @@ enum Role {
     Admin,
 }
 
-/// Role that a call requires. `Admin` is enough for every call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequiredRole {
-    Submit,
-    Read,
-    SubmitOrRead,
-    Admin,
-}
+/// Roles of which a call requires one. `Admin` is enough for every call.
+pub type RequiredRole = &'static [Role];
 
 /// Reason for refusing a call. The texts hold nothing that helps to guess a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -43,7 +37,7 @@ pub enum AuthError {
     MissingToken,
     #[error("the token is not valid")]
     InvalidToken,
-    #[error("the token does not have the role that this call needs: {0}")]
+    #[error("the token does not have the role that this call needs: {}", list(.0))]
     MissingRole(RequiredRole),
 }
 
@@ -113,32 +107,25 @@ impl Tokens {
         // Every token is compared, also after a match.
         let matching = |found, token| if Token::has_secret(token, presented) { Some(token) } else { found };
         let token = tokens.iter().fold(None, matching).ok_or(AuthError::InvalidToken)?;
-        if required.is_met_by(&token.roles) { Ok(()) } else { Err(AuthError::MissingRole(required)) }
+        let is_allowed = token.roles.iter().any(|role| *role == Role::Admin || required.contains(role));
+        if is_allowed { Ok(()) } else { Err(AuthError::MissingRole(required)) }
     }
 }
 
-impl RequiredRole {
-    fn is_met_by(self, roles: &[Role]) -> bool {
-        let has = |role| roles.contains(&role);
-        has(Role::Admin)
-            || match self {
-                Self::Submit => has(Role::Submit),
-                Self::Read => has(Role::Read),
-                Self::SubmitOrRead => has(Role::Submit) || has(Role::Read),
-                Self::Admin => false,
-            }
-    }
-}
+impl Role {
+    const ALL: [Self; 3] = [Self::Submit, Self::Read, Self::Admin];
 
-impl fmt::Display for RequiredRole {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+    fn name(self) -> &'static str {
+        match self {
             Self::Submit => "submit",
             Self::Read => "read",
-            Self::SubmitOrRead => "submit or read",
             Self::Admin => "admin",
-        })
+        }
     }
+}
+
+fn list(roles: &[Role]) -> String {
+    roles.iter().map(|role| role.name()).collect::<Vec<_>>().join(" or ")
 }
 
 fn read(path: &Path) -> Result<Vec<Token>, TokenFileError> {
@@ -167,11 +154,9 @@ fn parse_line(line: &str) -> Result<Token, Cow<'static, str>> {
         return Err("a token with other than visible ASCII characters, which cannot be sent".into());
     }
     // Checked after the token, so that the word quoted here cannot be the token.
-    let role = |word: &str| match word {
-        "submit" => Ok(Role::Submit),
-        "read" => Ok(Role::Read),
-        "admin" => Ok(Role::Admin),
-        _ => Err(format!("there is no role {word:?}")),
+    let role = |word: &str| {
+        let known = Role::ALL.into_iter().find(|role| role.name() == word);
+        known.ok_or_else(|| format!("there is no role {word:?}"))
     };
     let roles = roles.split(',').map(role).collect::<Result<Vec<Role>, _>>()?;
     Ok(Token { name: name.into(), roles, secret: secret.as_bytes().into() })
@@ -180,6 +165,11 @@ fn parse_line(line: &str) -> Result<Token, Cow<'static, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SUBMIT: RequiredRole = &[Role::Submit];
+    const READ: RequiredRole = &[Role::Read];
+    const EITHER: RequiredRole = &[Role::Submit, Role::Read];
+    const ADMIN: RequiredRole = &[Role::Admin];
 
     const FILE: &str = "# who  what  token\nci submit,read 0123456789abcdef\nops\tadmin\tfedcba9876543210\n\
         grafana read aaaaaaaaaaaaaaaaaaaa\n";
@@ -201,26 +191,23 @@ mod tests {
         let (_dir, tokens) = tokens(FILE);
         let tokens = tokens.unwrap();
         let may = |token: &str, required| tokens.check(Some(&bearer(token)), required);
-        for required in [RequiredRole::Submit, RequiredRole::Read, RequiredRole::SubmitOrRead] {
+        for required in [SUBMIT, READ, EITHER] {
             assert_eq!(may("0123456789abcdef", required), Ok(()));
         }
-        assert_eq!(may("0123456789abcdef", RequiredRole::Admin), Err(AuthError::MissingRole(RequiredRole::Admin)));
-        for required in [RequiredRole::Submit, RequiredRole::Read, RequiredRole::SubmitOrRead, RequiredRole::Admin] {
+        assert_eq!(may("0123456789abcdef", ADMIN), Err(AuthError::MissingRole(ADMIN)));
+        for required in [SUBMIT, READ, EITHER, ADMIN] {
             assert_eq!(may("fedcba9876543210", required), Ok(()));
         }
-        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::SubmitOrRead), Ok(()));
-        assert_eq!(
-            may("aaaaaaaaaaaaaaaaaaaa", RequiredRole::Submit),
-            Err(AuthError::MissingRole(RequiredRole::Submit))
-        );
+        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", EITHER), Ok(()));
+        assert_eq!(may("aaaaaaaaaaaaaaaaaaaa", SUBMIT), Err(AuthError::MissingRole(SUBMIT)));
     }
 
     #[test]
     fn token_must_match_whole() {
         let (_dir, tokens) = tokens(FILE);
         let tokens = tokens.unwrap();
-        let check = |header: &[u8]| tokens.check(Some(header), RequiredRole::Read);
-        assert_eq!(tokens.check(None, RequiredRole::Read), Err(AuthError::MissingToken));
+        let check = |header: &[u8]| tokens.check(Some(header), READ);
+        assert_eq!(tokens.check(None, READ), Err(AuthError::MissingToken));
         for wrong in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", " 0123456789abcdef", "ci"] {
             assert_eq!(check(&bearer(wrong)), Err(AuthError::InvalidToken), "{wrong:?}");
         }
@@ -252,11 +239,11 @@ mod tests {
         let tokens = tokens.unwrap();
         fs::write(dir.path().join("tokens"), "broken").unwrap();
         assert!(tokens.reload().is_err());
-        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), RequiredRole::Read), Ok(()));
+        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), READ), Ok(()));
         fs::write(dir.path().join("tokens"), "new read 11111111111111111\n").unwrap();
         tokens.reload().unwrap();
-        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), RequiredRole::Read), Err(AuthError::InvalidToken));
-        assert_eq!(tokens.check(Some(&bearer("11111111111111111")), RequiredRole::Read), Ok(()));
+        assert_eq!(tokens.check(Some(&bearer("0123456789abcdef")), READ), Err(AuthError::InvalidToken));
+        assert_eq!(tokens.check(Some(&bearer("11111111111111111")), READ), Ok(()));
         assert!(!format!("{tokens:?}").contains("1111"), "secrets are not printed");
     }
 }

@@ -64,7 +64,7 @@ impl PendingConnection {
     }
 
     /// Performs the TLS handshake, if there is one.
-    pub(super) async fn establish(self) -> io::Result<Connection> {
+    pub(super) async fn establish(self) -> io::Result<ClientConnection> {
         let socket = match self.socket {
             Either::Left(stream) => {
                 let handshake = accept_tls(stream, self.tls.as_deref(), Alpn::Http2);
@@ -72,7 +72,7 @@ impl PendingConnection {
             }
             Either::Right(stream) => Either::Right(stream),
         };
-        Ok(Connection {
+        Ok(ClientConnection {
             socket,
             greeting_timer: Some(Box::pin(sleep_until(self.greeting_deadline))),
             received: 0,
@@ -89,7 +89,7 @@ impl PendingConnection {
 
 /// An established connection. It keeps its slot until it is dropped.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     socket: Either<MaybeTlsStream, UnixStream>,
     /// Runs until the preface has arrived.
     greeting_timer: Option<Pin<Box<Sleep>>>,
@@ -113,7 +113,7 @@ struct Linger {
     discarded: usize,
 }
 
-impl Connection {
+impl ClientConnection {
     /// Lets other tasks run once before a write, so that it also carries the responses of other calls.
     fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.has_paused {
@@ -155,7 +155,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for ClientConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -178,7 +178,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for ClientConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_pause(context));
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);

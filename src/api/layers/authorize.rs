@@ -14,7 +14,7 @@ use tracing::debug;
 
 use crate::{
     api::errors,
-    security::{AuthError, RequiredRole, Tokens},
+    security::{AuthError, RequiredRole, Role, Tokens},
     transport::ConnectionEntry,
 };
 
@@ -73,32 +73,29 @@ fn auth_status(error: AuthError) -> Status {
     errors::status(code, reason, &error.to_string(), &[])
 }
 
-/// The role that a method requires. One that is not listed requires the highest.
+/// Roles of which a method requires one. A method that is not listed requires `Admin`.
 fn required_role(path: &str) -> RequiredRole {
-    listed(path).unwrap_or(RequiredRole::Admin)
+    listed_role(path).unwrap_or(&[Role::Admin])
 }
 
-fn listed(path: &str) -> Option<RequiredRole> {
+fn listed_role(path: &str) -> Option<RequiredRole> {
     let (service, method) = path.trim_start_matches('/').rsplit_once('/')?;
-    Some(match (service, method) {
-        ("remuda.v1.WorkerPool", "Submit" | "Execute" | "Cancel") => RequiredRole::Submit,
-        ("remuda.v1.WorkerPool", "StreamResults" | "Health")
-        | (
-            "grpc.health.v1.Health"
-            | "grpc.reflection.v1.ServerReflection"
-            | "grpc.reflection.v1alpha.ServerReflection",
-            _,
-        ) => RequiredRole::SubmitOrRead,
-        (
-            "remuda.v1.PoolAdmin",
-            "GetWorker" | "ListWorkers" | "GetQuery" | "ListQueries" | "ListDeadLetters" | "GetDeadLetter"
-            | "WatchEvents",
-        ) => RequiredRole::Read,
-        (
-            "remuda.v1.PoolAdmin",
-            "ScaleKind" | "RestartWorker" | "EvictWorker" | "DrainWorker" | "ResumeWorker" | "DrainPool" | "ResumePool"
-            | "Reload" | "RequeueDeadLetters" | "PurgeDeadLetters",
-        ) => RequiredRole::Admin,
+    Some(match service {
+        "remuda.v1.WorkerPool" => match method {
+            "Submit" | "Execute" | "Cancel" => &[Role::Submit],
+            "StreamResults" | "Health" => &[Role::Submit, Role::Read],
+            _ => return None,
+        },
+        "remuda.v1.PoolAdmin" => match method {
+            "GetWorker" | "ListWorkers" | "GetQuery" | "ListQueries" | "GetDeadLetter" | "ListDeadLetters"
+            | "WatchEvents" => &[Role::Read],
+            "ScaleKind" | "RestartWorker" | "EvictWorker" | "DrainWorker" | "ResumeWorker" | "DrainPool"
+            | "ResumePool" | "Reload" | "RequeueDeadLetters" | "PurgeDeadLetters" => &[Role::Admin],
+            _ => return None,
+        },
+        "grpc.health.v1.Health"
+        | "grpc.reflection.v1.ServerReflection"
+        | "grpc.reflection.v1alpha.ServerReflection" => &[Role::Submit, Role::Read],
         _ => return None,
     })
 }
@@ -131,9 +128,9 @@ mod tests {
     #[test]
     fn methods_are_all_listed_with_their_role() {
         for method in crate::api::methods() {
-            assert!(listed(&format!("/{method}")).is_some(), "{method} is not listed");
+            assert!(listed_role(&format!("/{method}")).is_some(), "{method} is not listed");
         }
-        assert_eq!(required_role("/remuda.v1.PoolAdmin/SomethingNew"), RequiredRole::Admin);
-        assert_eq!(required_role("/"), RequiredRole::Admin);
+        assert_eq!(required_role("/remuda.v1.PoolAdmin/SomethingNew"), [Role::Admin]);
+        assert_eq!(required_role("/"), [Role::Admin]);
     }
 }
