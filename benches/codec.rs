@@ -5,7 +5,7 @@ use std::{borrow::Cow, hint::black_box};
 use bytes::{BufMut, BytesMut};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use remuda::protocol::{LineBuffer, PoolFrame, READ_CHUNK, WorkerFrame};
+use remuda::protocol::{LineBuffer, PoolFrame, READ_CHUNK_BYTES, WorkerFrame};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
@@ -69,7 +69,7 @@ fn memchr_lines(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn line_buffer_and_parse(bencher: Bencher, line_bytes: usize) {
     counted(bencher, line_bytes, |stream| {
         let mut lines = LineBuffer::new(1 << 20);
-        for read in stream.chunks(READ_CHUNK) {
+        for read in stream.chunks(READ_CHUNK_BYTES) {
             lines.spare().put_slice(read);
             while let Some(line) = lines.next_line().expect("no line is too long") {
                 black_box(WorkerFrame::parse(line).expect("every line is a frame"));
@@ -82,7 +82,7 @@ fn line_buffer_and_parse(bencher: Bencher, line_bytes: usize) {
 fn line_buffer_only(bencher: Bencher, line_bytes: usize) {
     counted(bencher, line_bytes, |stream| {
         let mut lines = LineBuffer::new(1 << 20);
-        for read in stream.chunks(READ_CHUNK) {
+        for read in stream.chunks(READ_CHUNK_BYTES) {
             lines.spare().put_slice(read);
             while let Some(line) = lines.next_line().expect("no line is too long") {
                 black_box(line);

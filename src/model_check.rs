@@ -1,23 +1,23 @@
 //! Runs a model, a race of a few threads over real code, under one schedule after another.
 //!
-//! What is explored is the order in which locks are taken and atomics are used. Atomics are sequentially consistent here
-//! whatever their ordering says. Tokio's `Notify` and `watch` are used as they are: no other thread runs inside them.
+//! The schedules differ in the order in which locks are taken and atomics are used. Atomics are sequentially consistent whatever
+//! their ordering. Tokio's `Notify` and `watch` are used unchanged: no other thread runs inside them.
 
 use shuttle::{
     Config, Runner,
     scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler},
 };
 
-/// How many schedules are drawn at random.
-const SCHEDULES: usize = 10_000;
-/// How many are made up of long stretches of one thread, with so many switches at unlikely moments.
-const STRETCHED: usize = 2_000;
-const SWITCHES: usize = 3;
+/// Number of schedules drawn at random.
+const RANDOM_SCHEDULES: usize = 10_000;
+/// Number of schedules that run one thread for long and preempt it at a few unlikely moments.
+const PREEMPTED_SCHEDULES: usize = 2_000;
+const PREEMPTIONS: usize = 3;
 
 /// For models with too many schedules to try them all.
 pub(crate) fn sample(model: impl Fn() + Send + Sync + Clone + 'static) {
-    run(RandomScheduler::new(SCHEDULES), model.clone());
-    run(PctScheduler::new(SWITCHES, STRETCHED), model);
+    run(RandomScheduler::new(RANDOM_SCHEDULES), model.clone());
+    run(PctScheduler::new(PREEMPTIONS, PREEMPTED_SCHEDULES), model);
 }
 
 /// For models that are small enough to try every schedule.

@@ -1,5 +1,5 @@
-//! The locks and atomics of everything that races. In a model check a scheduler stands in their place, and every use of
-//! one is a point where another thread may go first.
+//! The locks and atomics of code that is model-checked. A model check replaces them with those of a scheduler, which may run
+//! another thread at each use.
 
 #[cfg(not(all(test, feature = "model-check")))]
 mod real {
@@ -16,7 +16,7 @@ mod modelled {
 
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
-    /// As `parking_lot` has it: without poisoning.
+    /// Without poisoning, like the one of `parking_lot`.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -30,7 +30,7 @@ mod modelled {
         }
     }
 
-    /// As `parking_lot` has it: without poisoning.
+    /// Without poisoning, like the one of `parking_lot`.
     #[derive(Debug, Default)]
     pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 

@@ -41,7 +41,7 @@ impl WorkerPool for WorkerPoolService {
         let (metadata, extensions, proto::ExecuteRequest { query_id, query }) = request.into_parts();
         let query = self.read_query(&query_id, query, Some(EXECUTE_ABANDON_AFTER))?;
         let deadline = self.read_deadline(metadata)?;
-        let caller = extensions.get::<trace::Context>().cloned();
+        let caller = extensions.get::<trace::TraceContext>().cloned();
         let query = QueryRequest { deadline, caller, ..query };
         let accepted = self.pool.submit(query).await?;
         let reader = self.pool.broker().read(&accepted.id, 0).await?;

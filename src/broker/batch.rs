@@ -5,7 +5,7 @@ use std::{cell::RefCell, fmt, mem, ops::Range, time::SystemTime};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::protocol::{JsonText, READ_CHUNK};
+use crate::protocol::{JsonText, READ_CHUNK_BYTES};
 
 use super::Output;
 
@@ -121,21 +121,21 @@ impl fmt::Debug for MessageBatch {
 }
 
 thread_local! {
-    /// Blocks of [`READ_CHUNK`] bytes for reuse. The allocator searches long for a place of that size among all that is kept
+    /// Blocks of [`READ_CHUNK_BYTES`] bytes for reuse. The allocator searches long for a place of that size among all that is kept
     /// of ended queries.
     static FREE_BLOCKS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 fn allocate_block(bytes: usize) -> Vec<u8> {
-    if bytes < READ_CHUNK / 2 {
+    if bytes < READ_CHUNK_BYTES / 2 {
         return Vec::with_capacity(bytes);
     }
     let free = FREE_BLOCKS.try_with(|free| free.borrow_mut().pop()).ok().flatten();
-    free.unwrap_or_else(|| Vec::with_capacity(READ_CHUNK))
+    free.unwrap_or_else(|| Vec::with_capacity(READ_CHUNK_BYTES))
 }
 
 fn free_block(mut block: Vec<u8>) {
-    if block.capacity() == READ_CHUNK {
+    if block.capacity() == READ_CHUNK_BYTES {
         block.clear();
         // Fails in a thread that is ending, which keeps nothing.
         let _ = FREE_BLOCKS.try_with(|free| {
@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn reused_block_holds_the_new_messages_only() {
-        let large = "7".repeat(READ_CHUNK / 3);
+        let large = "7".repeat(READ_CHUNK_BYTES / 3);
         for texts in [[large.as_str(), "1", "2"], ["3", &large, "4"], ["5", "6", &large]] {
-            let Some(Output::Messages(batch)) = built(&texts, READ_CHUNK) else { panic!("there are several") };
+            let Some(Output::Messages(batch)) = built(&texts, READ_CHUNK_BYTES) else { panic!("there are several") };
             assert_eq!([0, 1, 2].map(|index| batch.json_text(index)), texts.map(JsonText::from_checked));
         }
     }

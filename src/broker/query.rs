@@ -11,7 +11,7 @@ use crate::{
     model::{Failure, QueryId, QuerySpec, WorkerId},
     protocol::JsonText,
     state::QueryState,
-    trace::{Link, QueryTrace},
+    trace::{QueryTrace, TraceLink},
 };
 
 use super::Lease;
@@ -80,7 +80,7 @@ pub struct Claim {
     pub deadline: Option<Duration>,
     /// The lane that it waited in.
     pub lane: Option<Arc<str>>,
-    pub trace: Option<Link>,
+    pub trace: Option<TraceLink>,
     pub lease: Lease,
 }
 

@@ -30,7 +30,7 @@ use crate::{
     config::{Config, Overrides, ServerConfig},
     pool::{DrainReport, Reloader},
     server::{Addresses, Server},
-    trace::Export,
+    trace::SpanExport,
 };
 
 /// Time for sending the last spans, and then for threads that still block, unless the deadline of the stop is earlier.
@@ -87,10 +87,10 @@ fn own_binary() -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe")
 }
 
-fn start_export(config: &ServerConfig, runtime: &Runtime) -> Result<Option<Export>, CliError> {
+fn start_export(config: &ServerConfig, runtime: &Runtime) -> Result<Option<SpanExport>, CliError> {
     let Some(endpoint) = &config.otlp_endpoint else { return Ok(None) };
     let _runtime = runtime.enter();
-    let export = Export::start(endpoint, config.otlp_sample).map_err(|error| {
+    let export = SpanExport::start(endpoint, config.otlp_sample).map_err(|error| {
         CliError::Usage(format!("cannot export spans to {endpoint} (server.otlp_endpoint): {error}"))
     })?;
     info!(endpoint, sample = config.otlp_sample, "exporting spans");

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_has_its_own_name() {
+    fn cause_names_are_distinct() {
         let mut names: Vec<_> = DeathCause::ALL.iter().map(|cause| cause.name()).collect();
         names.sort_unstable();
         names.dedup();

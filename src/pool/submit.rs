@@ -10,7 +10,7 @@ use crate::{
     metrics::RefusalReason,
     model::{QueryId, QuerySpec},
     state::PoolLifecycle,
-    trace::{Context, QueryTrace},
+    trace::{QueryTrace, TraceContext},
 };
 
 use super::{
@@ -32,7 +32,7 @@ pub struct QueryRequest {
     /// Time without a reader of its events after which the query is cancelled.
     pub abandon_after: Option<Duration>,
     /// Trace context of the call.
-    pub caller: Option<Context>,
+    pub caller: Option<TraceContext>,
 }
 
 /// A query that was accepted, or that existed already.

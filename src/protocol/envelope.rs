@@ -11,18 +11,18 @@ use super::field::FromField;
 use super::json::reason;
 use super::names::{Field, FrameType};
 
-/// The raw JSON text of each known field of one frame, and what the frame says it is.
+/// The type of a frame and the raw JSON text of each known field.
 pub(super) struct Envelope<'a> {
     pub(super) frame_type: FrameType,
     line: &'a [u8],
-    values: Values<'a>,
+    values: FieldValues<'a>,
 }
 
 impl<'a> Envelope<'a> {
     pub(super) fn read(line: &'a [u8]) -> Result<Self, ProtocolError> {
         let text = str::from_utf8(line)
             .map_err(|error| ProtocolError::InvalidUtf8 { column: error.valid_up_to() + 1, quote: quote(line) })?;
-        let object: Object = serde_json::from_str(text).map_err(|error| json_error(&error, line))?;
+        let object: FrameObject = serde_json::from_str(text).map_err(|error| json_error(&error, line))?;
         if let Some(field) = object.duplicate {
             return Err(ProtocolError::DuplicateField { field: field.name(), quote: quote(line) });
         }
@@ -55,7 +55,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn frame_type(values: &Values<'_>, line: &[u8]) -> Result<FrameType, ProtocolError> {
+fn frame_type(values: &FieldValues<'_>, line: &[u8]) -> Result<FrameType, ProtocolError> {
     let name = values.get(Field::Type).and_then(Cow::from_field);
     let name = name.ok_or_else(|| ProtocolError::MissingType { quote: quote(line) })?;
     let known = FrameType::ALL.into_iter().find(|known| known.name() == name);
@@ -73,9 +73,9 @@ fn json_error(error: &serde_json::Error, line: &[u8]) -> ProtocolError {
 
 /// One slot for each [`Field`], so that a frame is read without allocating.
 #[derive(Default)]
-struct Values<'a>([Option<&'a str>; Field::ALL.len()]);
+struct FieldValues<'a>([Option<&'a str>; Field::ALL.len()]);
 
-impl<'a> Values<'a> {
+impl<'a> FieldValues<'a> {
     fn get(&self, field: Field) -> Option<&'a str> {
         self.0[field as usize]
     }
@@ -86,30 +86,29 @@ impl<'a> Values<'a> {
 }
 
 #[derive(Default)]
-struct Object<'a> {
-    values: Values<'a>,
-    /// The first field that was given twice. Readers of JSON disagree on which of the two counts,
-    /// so neither does here.
+struct FrameObject<'a> {
+    values: FieldValues<'a>,
+    /// The first field that was given twice, which is an error: readers of JSON disagree on which of the two counts.
     duplicate: Option<Field>,
 }
 
-impl<'de> Deserialize<'de> for Object<'de> {
+impl<'de> Deserialize<'de> for FrameObject<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor)
+        deserializer.deserialize_map(FrameVisitor)
     }
 }
 
-struct ObjectVisitor;
+struct FrameVisitor;
 
-impl<'de> Visitor<'de> for ObjectVisitor {
-    type Value = Object<'de>;
+impl<'de> Visitor<'de> for FrameVisitor {
+    type Value = FrameObject<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
-        let mut object = Object::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FrameObject<'de>, A::Error> {
+        let mut object = FrameObject::default();
         // As raw text, because a name may hold half of a surrogate pair like any other string.
         while let Some(name) = map.next_key::<&RawValue>()? {
             let name: Option<Cow<'_, str>> = Cow::from_field(name.get());

@@ -1,15 +1,13 @@
-//! What a worker can do wrong on the wire, in words that its author can act on.
+//! Errors of the worker protocol, in words that the worker's author can act on.
 
 use thiserror::Error;
 
 use super::names::FrameType;
 
-/// How many bytes of an offending line an error quotes: enough to recognise the line, short enough
-/// for a log line.
-const QUOTE_BYTES: usize = 120;
+/// Bytes of an offending line that an error quotes: enough to recognise it, short enough for a log line.
+const QUOTE_MAX_BYTES: usize = 120;
 
-/// A breach of the worker protocol. The worker that committed it cannot be trusted with another
-/// query.
+/// A breach of the worker protocol. Its worker gets no further query.
 ///
 /// `quote` is the start of the offending line, made printable: at most 120 bytes of it, invalid
 /// UTF-8 replaced, control characters escaped, "…" appended if there was more.
@@ -58,11 +56,10 @@ pub enum ProtocolError {
 
 /// Makes the start of `line` printable for an error.
 pub(super) fn quote(line: &[u8]) -> String {
-    let Some(start) = line.get(..QUOTE_BYTES).filter(|start| start.len() < line.len()) else {
+    let Some(start) = line.get(..QUOTE_MAX_BYTES).filter(|start| start.len() < line.len()) else {
         return printable(&String::from_utf8_lossy(line));
     };
-    // The cut may have split a character, whose remains would read as if the worker had sent a
-    // broken one.
+    // The cut may have split a character, whose remains would look like invalid UTF-8 from the worker.
     let start = String::from_utf8_lossy(start);
     printable(start.trim_end_matches(char::REPLACEMENT_CHARACTER)) + "…"
 }
@@ -86,18 +83,18 @@ mod tests {
     #[test]
     fn short_line_is_quoted_whole() {
         assert_eq!(quote(br#"{"type":"x"}"#), r#"{"type":"x"}"#);
-        assert_eq!(quote(&[b'a'; QUOTE_BYTES]), "a".repeat(QUOTE_BYTES));
+        assert_eq!(quote(&[b'a'; QUOTE_MAX_BYTES]), "a".repeat(QUOTE_MAX_BYTES));
     }
 
     #[test]
     fn long_line_is_cut_and_marked() {
-        assert_eq!(quote(&[b'a'; QUOTE_BYTES + 1]), "a".repeat(QUOTE_BYTES) + "…");
+        assert_eq!(quote(&[b'a'; QUOTE_MAX_BYTES + 1]), "a".repeat(QUOTE_MAX_BYTES) + "…");
     }
 
     #[test]
     fn cut_never_leaves_half_a_character() {
-        let line = format!("a{}", "é".repeat(QUOTE_BYTES));
-        assert_eq!(quote(line.as_bytes()), format!("a{}…", "é".repeat(QUOTE_BYTES / 2 - 1)));
+        let line = format!("a{}", "é".repeat(QUOTE_MAX_BYTES));
+        assert_eq!(quote(line.as_bytes()), format!("a{}…", "é".repeat(QUOTE_MAX_BYTES / 2 - 1)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The types that a field of a worker's frame can have, each read from the field's raw JSON text.
+//! The types of fields of worker frames, each read from the field's raw JSON text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,8 +7,7 @@ use memchr::memchr;
 use serde::de::{Deserializer, Visitor};
 use serde_json::value::RawValue;
 
-/// A type that a field can have. The raw text given to it is always one valid JSON value without
-/// surrounding space.
+/// Type of a field. The raw text is always one valid JSON value without surrounding space.
 pub(super) trait FromField<'a>: Sized {
     /// Completes the sentence "the field must be …".
     const EXPECTED: &'static str;
@@ -34,16 +33,15 @@ impl<'a> FromField<'a> for Cow<'a, str> {
         if memchr(b'\\', inner.as_bytes()).is_none() {
             return Some(Cow::Borrowed(inner));
         }
-        serde_json::Deserializer::from_str(raw).deserialize_bytes(Unescape).ok().map(Cow::Owned)
+        serde_json::Deserializer::from_str(raw).deserialize_bytes(LossyString).ok().map(Cow::Owned)
     }
 }
 
-/// Takes a string's bytes, because JSON can escape half of a surrogate pair, which no Rust string
-/// can hold. Python's encoder does so for undecodable bytes in an error text: no reason to condemn
-/// the worker.
-struct Unescape;
+/// Reads a string as bytes, because JSON can escape half of a surrogate pair, which no Rust string can hold. Python's encoder
+/// does so for undecodable bytes in an error text, which is no protocol error.
+struct LossyString;
 
-impl Visitor<'_> for Unescape {
+impl Visitor<'_> for LossyString {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,10 +53,10 @@ impl Visitor<'_> for Unescape {
     }
 }
 
-/// A short text that some workers write as a number: a version `2`, a code `500`.
-pub(super) struct Label<'a>(pub(super) Cow<'a, str>);
+/// A text that some workers write as a number: a version `2`, a code `500`.
+pub(super) struct TextOrNumber<'a>(pub(super) Cow<'a, str>);
 
-impl<'a> FromField<'a> for Label<'a> {
+impl<'a> FromField<'a> for TextOrNumber<'a> {
     const EXPECTED: &'static str = "a string or a number";
 
     fn from_field(raw: &'a str) -> Option<Self> {
@@ -102,9 +100,11 @@ impl<'a> FromField<'a> for u32 {
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the filter leaves whole numbers in range")]
 fn whole(number: f64) -> Option<u64> {
-    /// Up to here, 2 to the power of 53, a float holds every whole number.
-    const LARGEST: f64 = 9_007_199_254_740_992.0;
-    Some(number).filter(|number| number.fract() == 0.0 && (0.0..=LARGEST).contains(number)).map(|number| number as u64)
+    /// Up to 2 to the power of 53 a float holds every whole number.
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    Some(number)
+        .filter(|number| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number))
+        .map(|number| number as u64)
 }
 
 impl<'a> FromField<'a> for Vec<Cow<'a, str>> {

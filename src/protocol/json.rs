@@ -1,26 +1,25 @@
-//! A JSON text that is known to be one: checked once, then passed on to the letter.
+//! A valid JSON text: checked once, then passed on byte for byte.
 
 use std::fmt;
 
 use bytes::Bytes;
 use memchr::{memchr_iter, memchr2_iter, memrchr};
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use simdutf8::basic::from_utf8;
 use thiserror::Error;
 
 use super::{error::quote, scan::is_json};
 
-/// How deep arrays and objects may nest. A reader built on `serde_json` gives up below 127 levels,
-/// and the frame around the text is one of them: a deeper payload would break worker after worker.
-const MAX_DEPTH: usize = 126;
+/// Deepest nesting of arrays and objects. A reader built on `serde_json` gives up below 127 levels, and the frame around the
+/// text is one of them: a deeper payload would break worker after worker.
+const JSON_MAX_DEPTH: usize = 126;
 
 /// Exactly one JSON value as text, shared rather than copied by `clone`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JsonText(Bytes);
 
-/// Why a text is not acceptable as JSON. Lines count from 1; a column is the number of bytes in its
-/// line up to and including the one that was wrong.
+/// Error of a text that is not acceptable as JSON. Lines count from 1; a column is the number of bytes in its line up to and
+/// including the wrong one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JsonError {
     #[error("not valid UTF-8 at line {line} column {column}")]
@@ -51,13 +50,13 @@ impl JsonText {
             column: error.column(),
             reason: reason(&error),
         })?;
-        if nests_deeper(text.as_bytes(), MAX_DEPTH) {
-            return Err(JsonError::TooDeep { limit: MAX_DEPTH });
+        if nests_deeper(text.as_bytes(), JSON_MAX_DEPTH) {
+            return Err(JsonError::TooDeep { limit: JSON_MAX_DEPTH });
         }
         Ok(Self(bytes))
     }
 
-    /// Copies a text that was checked before: the raw field of a frame, or what a broker stored.
+    /// Copies a text that was checked before, such as the raw field of a frame.
     #[must_use]
     pub fn from_checked(text: &str) -> Self {
         debug_assert!(
@@ -74,14 +73,7 @@ impl JsonText {
         Self(bytes)
     }
 
-    /// Copies a text that `serde_json` has checked.
-    #[must_use]
-    pub fn from_raw(raw: &RawValue) -> Self {
-        Self::from_checked(raw.get())
-    }
-
-    /// The text. This checks the UTF-8 again, at the speed of memory; where bytes will do,
-    /// [`Self::as_bytes`] is free.
+    /// The text. This checks the UTF-8 again, at the speed of memory; [`Self::as_bytes`] is free.
     #[must_use]
     pub fn as_str(&self) -> &str {
         from_utf8(&self.0).expect("a JSON text is valid UTF-8 from its construction on")
@@ -90,11 +82,6 @@ impl JsonText {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    #[must_use]
-    pub fn into_bytes(self) -> Bytes {
-        self.0
     }
 
     /// The length in bytes.
@@ -126,8 +113,7 @@ fn utf8_error(valid: &[u8]) -> JsonError {
     JsonError::InvalidUtf8 { line: memchr_iter(b'\n', valid).count() + 1, column: valid.len() - line_start + 1 }
 }
 
-/// Whether a valid JSON text nests deeper than `limit`. `serde_json` skips values without
-/// recursing, so it does not say.
+/// True if a valid JSON text nests deeper than `limit`. `serde_json` skips values without recursing, so it does not check.
 fn nests_deeper(text: &[u8], limit: usize) -> bool {
     let few_brackets = memchr2_iter(b'[', b'{', text).nth(limit).is_none();
     !few_brackets && depth(text) > limit
@@ -167,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn any_single_json_value_is_kept_to_the_letter() {
+    fn json_value_is_kept_byte_for_byte() {
         for text in ["null", " {\n\"a\" : 1.0e5 }\r\n", "12345678901234567890123", r#""\u00e9\ud800é""#, "1e999"] {
             assert_eq!(JsonText::parse(text).unwrap().as_str(), text);
         }
@@ -178,7 +164,7 @@ mod tests {
         let text = Bytes::from(String::from(r#"{"a":1}"#));
         let parsed = JsonText::parse(text.clone()).unwrap();
         assert_eq!(parsed.as_bytes().as_ptr(), text.as_ptr());
-        assert_eq!(parsed.clone().into_bytes().as_ptr(), text.as_ptr());
+        assert_eq!(parsed.clone().as_bytes().as_ptr(), text.as_ptr());
     }
 
     #[test]
@@ -199,12 +185,12 @@ mod tests {
         let nested = |levels| "[".repeat(levels) + &"]".repeat(levels);
         let frame = |payload: &str| serde_json::from_str::<serde_json::Value>(&format!(r#"{{"payload":{payload}}}"#));
 
-        assert!(JsonText::parse(nested(MAX_DEPTH)).is_ok());
-        assert!(frame(&nested(MAX_DEPTH)).is_ok());
+        assert!(JsonText::parse(nested(JSON_MAX_DEPTH)).is_ok());
+        assert!(frame(&nested(JSON_MAX_DEPTH)).is_ok());
 
-        let error = JsonText::parse(nested(MAX_DEPTH + 1)).unwrap_err();
+        let error = JsonText::parse(nested(JSON_MAX_DEPTH + 1)).unwrap_err();
         assert_eq!(error.to_string(), "JSON nests deeper than 126 levels");
-        assert!(frame(&nested(MAX_DEPTH + 1)).is_err());
+        assert!(frame(&nested(JSON_MAX_DEPTH + 1)).is_err());
 
         assert!(JsonText::parse(nested(1_000_000)).is_err());
     }
@@ -215,13 +201,6 @@ mod tests {
         let quoted = format!(r#"["\"{}\\"]"#, "[{".repeat(500));
         assert!(JsonText::parse(wide).is_ok());
         assert!(JsonText::parse(quoted).is_ok());
-    }
-
-    #[test]
-    fn raw_value_is_kept_to_the_letter() {
-        let raw: &RawValue = serde_json::from_str("[1.0,  2e3]").unwrap();
-        assert_eq!(JsonText::from_raw(raw), JsonText::parse("[1.0,  2e3]").unwrap());
-        assert_eq!(JsonText::from_raw(raw).len(), 11);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Cuts the bytes that a worker sends into lines, with a bound on what one line may hold.
+//! Cuts the bytes that a worker sends into lines of bounded length.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,16 +8,15 @@ use memchr::memchr;
 
 use super::error::{ProtocolError, quote};
 
-/// The most that one read may add. A Unix socket rarely has more to give at once.
-pub const READ_CHUNK: usize = 64 * 1024;
+/// Maximum of one read. A Unix socket rarely has more to give at once.
+pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// The room for a first read. Most workers say little at a time, and there may be many of them; whoever fills its room gets
-/// twice as much for the next read.
-const FIRST_CHUNK: usize = 4 * 1024;
+/// Capacity for the first read. Most workers send little at a time, and there may be many of them; a read that fills its
+/// capacity doubles it for the next one.
+const FIRST_CHUNK_BYTES: usize = 4 * 1024;
 
-/// What the buffer may keep for ever. A long line makes it grow beyond, until that line has been
-/// taken.
-const KEPT_CAPACITY: usize = 4 * READ_CHUNK;
+/// Capacity that the buffer keeps. A long line makes it grow beyond, until that line has been taken.
+const RETAINED_BYTES: usize = 4 * READ_CHUNK_BYTES;
 
 /// Bytes in, lines out. Fill [`spare`](Self::spare) with one read, take lines until there is none,
 /// and repeat:
@@ -38,13 +37,12 @@ const KEPT_CAPACITY: usize = 4 * READ_CHUNK;
 /// if all lines are taken between reads. The first error is final: each later call returns it again.
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// Where the first line begins that has not been taken.
+    /// Start of the first line that has not been taken.
     start: usize,
-    /// No newline stands between `start` and here, so each byte is looked at once however it
-    /// arrives.
+    /// No newline is between `start` and here, so each byte is looked at once however it arrives.
     scanned: usize,
     max_line_bytes: usize,
-    /// The room for the next read.
+    /// Capacity for the next read.
     chunk: usize,
     failure: Option<ProtocolError>,
 }
@@ -53,36 +51,35 @@ impl LineBuffer {
     /// `max_line_bytes` bounds a line without its ending.
     #[must_use]
     pub fn new(max_line_bytes: usize) -> Self {
-        Self { bytes: Vec::new(), start: 0, scanned: 0, max_line_bytes, chunk: FIRST_CHUNK, failure: None }
+        Self { bytes: Vec::new(), start: 0, scanned: 0, max_line_bytes, chunk: FIRST_CHUNK_BYTES, failure: None }
     }
 
-    /// Where the next read goes. It takes up to [`READ_CHUNK`] bytes, and has room for as many at once as the last reads made
-    /// likely.
+    /// Buffer for the next read. It takes up to [`READ_CHUNK_BYTES`] bytes; its capacity follows the size of the last reads.
     pub fn spare(&mut self) -> impl BufMut {
         if self.bytes.len() == self.bytes.capacity() && !self.bytes.is_empty() {
-            self.chunk = READ_CHUNK.min(2 * self.chunk);
+            self.chunk = READ_CHUNK_BYTES.min(2 * self.chunk);
         }
-        self.make_room();
-        (&mut self.bytes).limit(READ_CHUNK)
+        self.reserve_chunk();
+        (&mut self.bytes).limit(READ_CHUNK_BYTES)
     }
 
-    /// Makes room for a read. A partial line stays where it is as long as the buffer may grow: moving it cost a sixth of a
-    /// message of 64 KiB.
-    fn make_room(&mut self) {
+    /// Reserves capacity for a read. A partial line is not moved while the buffer may grow: moving it took a sixth of the time
+    /// of a 64 KiB message.
+    fn reserve_chunk(&mut self) {
         let is_partial = self.start < self.bytes.len() && self.failure.is_none();
-        let may_stay = self.bytes.len() + self.chunk <= KEPT_CAPACITY;
+        let may_stay = self.bytes.len() + self.chunk <= RETAINED_BYTES;
         if !(is_partial && may_stay) {
             self.discard_taken();
         }
         self.bytes.reserve(self.chunk);
     }
 
-    /// Gives back what it holds beyond the room for a first read, if nothing waits to be taken. To be called now and then.
+    /// Frees the capacity beyond that of a first read, if the buffer is empty. To be called now and then.
     pub fn shrink(&mut self) {
-        if self.waiting() == 0 && self.bytes.capacity() > FIRST_CHUNK {
+        if self.waiting() == 0 && self.bytes.capacity() > FIRST_CHUNK_BYTES {
             self.discard_taken();
-            self.bytes.shrink_to(FIRST_CHUNK);
-            self.chunk = FIRST_CHUNK;
+            self.bytes.shrink_to(FIRST_CHUNK_BYTES);
+            self.chunk = FIRST_CHUNK_BYTES;
         }
     }
 
@@ -105,14 +102,13 @@ impl LineBuffer {
         Ok(None)
     }
 
-    /// How many bytes wait to be taken.
+    /// Number of bytes that have not been taken.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Says whether the bytes may end here. To be called when [`next_line`](Self::next_line) has
-    /// found no more.
+    /// Checks that the bytes may end here. To be called when [`next_line`](Self::next_line) has found no more.
     ///
     /// # Errors
     ///
@@ -141,8 +137,8 @@ impl LineBuffer {
         self.without_return(self.start..self.bytes.len())
     }
 
-    /// A return at the end belongs to the line's ending. In a partial line it may yet turn out to
-    /// be, so that whether a line is too long never depends on where a read happened to end.
+    /// A return at the end belongs to the line's ending. In a partial line it may yet turn out to, so that the length check does
+    /// not depend on where a read happened to end.
     fn without_return(&self, line: Range<usize>) -> Range<usize> {
         let returns = usize::from(self.bytes[line.clone()].ends_with(b"\r"));
         line.start..line.end - returns
@@ -160,21 +156,20 @@ impl LineBuffer {
 
     fn discard_taken(&mut self) {
         if self.failure.is_some() {
-            // Nothing will be taken any more, so a caller who keeps reading must not make the
-            // buffer grow.
+            // No line will be taken any more, so further reads must not make the buffer grow.
             self.start = self.bytes.len();
             self.scanned = self.bytes.len();
         }
         self.bytes.drain(..self.start);
         self.scanned -= self.start;
         self.start = 0;
-        if self.bytes.capacity() > KEPT_CAPACITY && self.bytes.len() + READ_CHUNK <= KEPT_CAPACITY {
-            self.bytes.shrink_to(KEPT_CAPACITY);
+        if self.bytes.capacity() > RETAINED_BYTES && self.bytes.len() + READ_CHUNK_BYTES <= RETAINED_BYTES {
+            self.bytes.shrink_to(RETAINED_BYTES);
         }
     }
 }
 
-/// Leaves the bytes out: they may be long, and they are the users'.
+/// Leaves the bytes out: they may be long and confidential.
 impl fmt::Debug for LineBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LineBuffer")
@@ -185,7 +180,7 @@ impl fmt::Debug for LineBuffer {
     }
 }
 
-/// Whether a line holds nothing but white space as JSON defines it.
+/// True if a line holds nothing but white space as JSON defines it.
 fn is_blank(line: &[u8]) -> bool {
     line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'))
 }
@@ -210,22 +205,22 @@ mod tests {
     }
 
     #[test]
-    fn the_room_for_a_read_grows_with_what_is_read_and_is_given_back_when_nothing_waits() {
-        let mut lines = LineBuffer::new(READ_CHUNK);
+    fn capacity_for_reads_grows_with_them_and_is_freed_when_the_buffer_is_empty() {
+        let mut lines = LineBuffer::new(READ_CHUNK_BYTES);
         let rooms: Vec<usize> = (0..6).map(|_| fill_room(&mut lines)).collect();
         assert_eq!(rooms, [4, 8, 16, 32, 64, 64].map(|kib| kib * 1024));
         feed(&mut lines, b"half a li");
         lines.shrink();
-        assert!(lines.bytes.capacity() >= READ_CHUNK, "something waits");
+        assert!(lines.bytes.capacity() >= READ_CHUNK_BYTES, "something waits");
         feed(&mut lines, b"ne\n");
         assert_eq!(lines.next_line().unwrap(), Some(&b"half a line"[..]));
         lines.shrink();
-        assert_eq!(lines.bytes.capacity(), FIRST_CHUNK);
-        assert_eq!(fill_room(&mut lines), FIRST_CHUNK);
+        assert_eq!(lines.bytes.capacity(), FIRST_CHUNK_BYTES);
+        assert_eq!(fill_room(&mut lines), FIRST_CHUNK_BYTES);
     }
 
     fn flood(lines: &mut LineBuffer, byte: u8) {
-        lines.spare().put_bytes(byte, READ_CHUNK);
+        lines.spare().put_bytes(byte, READ_CHUNK_BYTES);
     }
 
     fn take_all(lines: &mut LineBuffer) -> Vec<Vec<u8>> {
@@ -312,24 +307,24 @@ mod tests {
             assert_eq!(lines.next_line(), Err(error.clone()));
         }
         assert_eq!(lines.finish(), Err(error));
-        assert!(lines.bytes.capacity() <= KEPT_CAPACITY);
+        assert!(lines.bytes.capacity() <= RETAINED_BYTES);
     }
 
     #[test]
     fn flood_without_newline_is_bounded_by_the_limit_and_one_read() {
-        let limit = 10 * READ_CHUNK;
+        let limit = 10 * READ_CHUNK_BYTES;
         let mut lines = LineBuffer::new(limit);
         while lines.next_line().is_ok() {
             flood(&mut lines, b'x');
         }
-        assert!(lines.bytes.len() <= limit + READ_CHUNK);
+        assert!(lines.bytes.len() <= limit + READ_CHUNK_BYTES);
     }
 
     #[test]
     fn spare_room_is_one_chunk_even_when_the_buffer_has_grown() {
         let mut lines = LineBuffer::new(usize::MAX);
         for _ in 0..20 {
-            assert_eq!(lines.spare().remaining_mut(), READ_CHUNK);
+            assert_eq!(lines.spare().remaining_mut(), READ_CHUNK_BYTES);
             flood(&mut lines, b'x');
         }
     }
@@ -341,11 +336,11 @@ mod tests {
             flood(&mut lines, b'x');
             assert_eq!(lines.next_line(), Ok(None));
         }
-        assert!(lines.bytes.capacity() > KEPT_CAPACITY);
+        assert!(lines.bytes.capacity() > RETAINED_BYTES);
         feed(&mut lines, b"\npartial");
-        assert_eq!(lines.next_line().unwrap().unwrap().len(), 100 * READ_CHUNK);
+        assert_eq!(lines.next_line().unwrap().unwrap().len(), 100 * READ_CHUNK_BYTES);
         feed(&mut lines, b" line\n");
-        assert!(lines.bytes.capacity() <= KEPT_CAPACITY);
+        assert!(lines.bytes.capacity() <= RETAINED_BYTES);
         assert_eq!(take_all(&mut lines), [b"partial line"]);
     }
 

@@ -24,29 +24,27 @@
 //! `details` are checked to be JSON and pass through as the text they came as. Unknown fields are
 //! ignored, so that either side may add some.
 //!
-//! Whatever breaks these rules is a [`ProtocolError`]. The rules about the *order* of frames are
-//! the driver's to check, because only it knows what came before.
+//! A breach of these rules is a [`ProtocolError`]. The driver of a worker checks the rules about the *order* of frames.
 
 mod envelope;
 mod error;
 mod field;
-mod inbound;
 mod json;
 mod lines;
 mod names;
-mod outbound;
+mod pool_frame;
 mod scan;
+mod worker_frame;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::ProtocolError;
-pub use inbound::WorkerFrame;
 pub use json::{JsonError, JsonText};
-pub use lines::{LineBuffer, READ_CHUNK};
+pub use lines::{LineBuffer, READ_CHUNK_BYTES};
 pub use names::FrameType;
-pub use outbound::PoolFrame;
+pub use pool_frame::PoolFrame;
+pub use worker_frame::WorkerFrame;
 
-/// The version of the worker protocol that this pool speaks. A worker that names none speaks this
-/// one.
+/// Version of the worker protocol that the pool speaks. A worker that names none speaks this one.
 pub const PROTOCOL_VERSION: u32 = 1;

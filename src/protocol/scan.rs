@@ -1,95 +1,95 @@
-//! Recognizes the frames that come by the thousand, `message` and `complete`, in a fraction of what a full parse takes.
+//! A fast path for the most frequent frames, `message` and `complete`, in a fraction of the time of a full parse.
 //!
-//! What is found here is what the full parse would find. What is not found here may still be a fine frame, in an unusual form:
-//! that is for the full parse to say, and so is everything that is wrong with a line.
+//! A frame found here is the one that the full parse would find. A line that is not recognized here may still be a valid frame
+//! in an unusual form; the full parse decides, and reports errors.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use memchr::memchr2;
 use simdutf8::basic::from_utf8;
 
-use super::inbound::WorkerFrame;
+use super::worker_frame::WorkerFrame;
 
-/// Deeper values are left to the full parse: a bit for each level says what it is.
-const MAX_DEPTH: u32 = 63;
+/// Deeper values are left to the full parse: one bit of a `u64` tells for each level whether it is an object.
+const SCAN_MAX_DEPTH: u32 = 63;
 
-/// A frame with just the usual fields, in any order, none of them twice, and no escape in the short ones.
+/// Recognizes a frame with only the usual fields, in any order, none twice, and no escape in the short ones.
 pub(super) fn scan(line: &[u8]) -> Option<WorkerFrame<'_>> {
-    let text = plain(line)?;
-    let mut cursor = Cursor { bytes: text.as_bytes(), at: 0 };
-    let mut fields = Fields::default();
+    let text = without_controls(line)?;
+    let mut cursor = JsonCursor { bytes: text.as_bytes(), at: 0 };
+    let mut fields = ScannedFields::default();
     cursor.expect(b'{')?;
     loop {
-        cursor.space();
-        fields.take(text, &mut cursor)?;
-        cursor.space();
+        cursor.skip_spaces();
+        fields.read_field(text, &mut cursor)?;
+        cursor.skip_spaces();
         match cursor.next()? {
             b',' => {}
             b'}' => break,
             _ => return None,
         }
     }
-    cursor.space();
+    cursor.skip_spaces();
     if cursor.at < cursor.bytes.len() {
         return None;
     }
     fields.frame()
 }
 
-/// Whether a text is one JSON value, without line breaks and not too deep. If not, it may still be one.
+/// True if a text is one JSON value without line breaks and not too deep. If false, it may still be a JSON value.
 pub(super) fn is_json(text: &[u8]) -> bool {
     let value = |text: &str| {
-        let mut cursor = Cursor { bytes: text.as_bytes(), at: 0 };
-        cursor.space();
-        cursor.value()?;
-        cursor.space();
+        let mut cursor = JsonCursor { bytes: text.as_bytes(), at: 0 };
+        cursor.skip_spaces();
+        cursor.skip_value()?;
+        cursor.skip_spaces();
         (cursor.at == text.len()).then_some(())
     };
-    plain(text).and_then(value).is_some()
+    without_controls(text).and_then(value).is_some()
 }
 
-/// The line as text, if it has no control characters. JSON allows those only between tokens, where few put any.
-fn plain(line: &[u8]) -> Option<&str> {
-    // Without a way out, so that many bytes are looked at in one step.
+/// The line as text, if it has no control characters. JSON allows those only between tokens, where they are rare.
+fn without_controls(line: &[u8]) -> Option<&str> {
+    // No early exit, so that the loop is vectorized.
     let least = line.iter().fold(u8::MAX, |least, byte| least.min(*byte));
     if least < b' ' { None } else { from_utf8(line).ok() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ScannedType {
     Message,
     Complete,
 }
 
 #[derive(Default)]
-struct Fields<'a> {
-    kind: Option<Kind>,
+struct ScannedFields<'a> {
+    frame_type: Option<ScannedType>,
     request_id: Option<&'a str>,
     content: Option<&'a str>,
     result: Option<&'a str>,
 }
 
-impl<'a> Fields<'a> {
-    /// Takes one field, name and value.
-    fn take(&mut self, text: &'a str, cursor: &mut Cursor<'a>) -> Option<()> {
+impl<'a> ScannedFields<'a> {
+    /// Reads one field, name and value.
+    fn read_field(&mut self, text: &'a str, cursor: &mut JsonCursor<'a>) -> Option<()> {
         cursor.expect(b'"')?;
-        if cursor.eat(b"type\"") {
-            cursor.colon()?;
-            let kind = match &text[cursor.short_string()?] {
-                "message" => Kind::Message,
-                "complete" => Kind::Complete,
+        if cursor.skip_if(b"type\"") {
+            cursor.skip_colon()?;
+            let frame_type = match &text[cursor.short_string()?] {
+                "message" => ScannedType::Message,
+                "complete" => ScannedType::Complete,
                 _ => return None,
             };
-            once(&mut self.kind, kind)
-        } else if cursor.eat(b"requestId\"") {
-            cursor.colon()?;
-            once(&mut self.request_id, &text[cursor.short_string()?])
-        } else if cursor.eat(b"content\"") {
-            cursor.colon()?;
-            once(&mut self.content, &text[cursor.value()?])
-        } else if cursor.eat(b"result\"") {
-            cursor.colon()?;
-            once(&mut self.result, &text[cursor.value()?])
+            set_once(&mut self.frame_type, frame_type)
+        } else if cursor.skip_if(b"requestId\"") {
+            cursor.skip_colon()?;
+            set_once(&mut self.request_id, &text[cursor.short_string()?])
+        } else if cursor.skip_if(b"content\"") {
+            cursor.skip_colon()?;
+            set_once(&mut self.content, &text[cursor.skip_value()?])
+        } else if cursor.skip_if(b"result\"") {
+            cursor.skip_colon()?;
+            set_once(&mut self.result, &text[cursor.skip_value()?])
         } else {
             None
         }
@@ -97,9 +97,9 @@ impl<'a> Fields<'a> {
 
     fn frame(self) -> Option<WorkerFrame<'a>> {
         let request_id = Cow::Borrowed(self.request_id?);
-        match (self.kind?, self.content, self.result) {
-            (Kind::Message, Some(content), None) => Some(WorkerFrame::Message { request_id, content }),
-            (Kind::Complete, None, result) => {
+        match (self.frame_type?, self.content, self.result) {
+            (ScannedType::Message, Some(content), None) => Some(WorkerFrame::Message { request_id, content }),
+            (ScannedType::Complete, None, result) => {
                 Some(WorkerFrame::Complete { request_id, result: result.unwrap_or("null") })
             }
             _ => None,
@@ -107,21 +107,17 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
-    let first = field.is_none();
-    *field = Some(value);
-    first.then_some(())
+fn set_once<T>(field: &mut Option<T>, value: T) -> Option<()> {
+    field.replace(value).is_none().then_some(())
 }
 
-/// A place in a line that has no control characters, so that all white space is blanks.
-struct Cursor<'a> {
+/// Position in a line that has no control characters, so that all white space is blanks.
+struct JsonCursor<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-type Found = std::ops::Range<usize>;
-
-impl Cursor<'_> {
+impl JsonCursor<'_> {
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
@@ -136,7 +132,7 @@ impl Cursor<'_> {
         (self.next()? == byte).then_some(())
     }
 
-    fn eat(&mut self, text: &[u8]) -> bool {
+    fn skip_if(&mut self, text: &[u8]) -> bool {
         let there = self.bytes[self.at..].starts_with(text);
         if there {
             self.at += text.len();
@@ -144,21 +140,21 @@ impl Cursor<'_> {
         there
     }
 
-    fn space(&mut self) {
+    fn skip_spaces(&mut self) {
         while self.peek() == Some(b' ') {
             self.at += 1;
         }
     }
 
-    fn colon(&mut self) -> Option<()> {
-        self.space();
+    fn skip_colon(&mut self) -> Option<()> {
+        self.skip_spaces();
         self.expect(b':')?;
-        self.space();
+        self.skip_spaces();
         Some(())
     }
 
-    /// What stands between the quotes of a string that is short and has no escapes.
-    fn short_string(&mut self) -> Option<Found> {
+    /// The text between the quotes of a short string without escapes.
+    fn short_string(&mut self) -> Option<Range<usize>> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
@@ -170,18 +166,18 @@ impl Cursor<'_> {
         }
     }
 
-    /// Skips the rest of a string whose first quote is behind us.
-    fn string(&mut self) -> Option<()> {
+    /// Skips the rest of a string after its first quote.
+    fn skip_string(&mut self) -> Option<()> {
         loop {
             self.at += memchr2(b'"', b'\\', &self.bytes[self.at..])? + 1;
             if self.bytes[self.at - 1] == b'"' {
                 return Some(());
             }
-            self.escape()?;
+            self.skip_escape()?;
         }
     }
 
-    fn escape(&mut self) -> Option<()> {
+    fn skip_escape(&mut self) -> Option<()> {
         match self.next()? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
             b'u' => {
@@ -193,110 +189,111 @@ impl Cursor<'_> {
         }
     }
 
-    /// Skips a value, and says where it stands.
-    fn value(&mut self) -> Option<Found> {
+    /// Skips a value and returns its range.
+    ///
+    /// The loop is a parser without recursion: `nesting` holds one bit for each open array (0) or object (1), the innermost last.
+    /// A value may close any number of them; then either a comma leads to the next value, or the outermost value is complete.
+    fn skip_value(&mut self) -> Option<Range<usize>> {
         let start = self.at;
-        // What we are within, the innermost last: 1 for an object, 0 for an array.
-        let (mut within, mut depth) = (0_u64, 0);
+        let (mut nesting, mut depth) = (0_u64, 0);
         loop {
             match self.next()? {
-                b'"' => self.string()?,
+                b'"' => self.skip_string()?,
                 b'{' => {
-                    self.space();
+                    self.skip_spaces();
                     if self.peek()? == b'}' {
                         self.at += 1;
                     } else {
-                        (within, depth) = (within << 1 | 1, deeper(depth)?);
-                        self.name()?;
+                        (nesting, depth) = (nesting << 1 | 1, deepen(depth)?);
+                        self.skip_name()?;
                         continue;
                     }
                 }
                 b'[' => {
-                    self.space();
+                    self.skip_spaces();
                     if self.peek()? == b']' {
                         self.at += 1;
                     } else {
-                        (within, depth) = (within << 1, deeper(depth)?);
+                        (nesting, depth) = (nesting << 1, deepen(depth)?);
                         continue;
                     }
                 }
-                first => self.scalar(first)?,
+                first => self.skip_scalar(first)?,
             }
-            // A value has ended, and with it perhaps what it is in.
             loop {
                 if depth == 0 {
                     return Some(start..self.at);
                 }
-                self.space();
-                match (self.next()?, within & 1) {
+                self.skip_spaces();
+                match (self.next()?, nesting & 1) {
                     (b',', 0) => {
-                        self.space();
+                        self.skip_spaces();
                         break;
                     }
                     (b',', _) => {
-                        self.space();
-                        self.name()?;
+                        self.skip_spaces();
+                        self.skip_name()?;
                         break;
                     }
-                    (b']', 0) | (b'}', 1) => (within, depth) = (within >> 1, depth - 1),
+                    (b']', 0) | (b'}', 1) => (nesting, depth) = (nesting >> 1, depth - 1),
                     _ => return None,
                 }
             }
         }
     }
 
-    /// Skips the name of a field up to its value.
-    fn name(&mut self) -> Option<()> {
+    /// Skips the name of a field and the colon.
+    fn skip_name(&mut self) -> Option<()> {
         self.expect(b'"')?;
-        self.string()?;
-        self.colon()
+        self.skip_string()?;
+        self.skip_colon()
     }
 
-    fn scalar(&mut self, first: u8) -> Option<()> {
+    fn skip_scalar(&mut self, first: u8) -> Option<()> {
         match first {
-            b't' => self.eat(b"rue").then_some(()),
-            b'f' => self.eat(b"alse").then_some(()),
-            b'n' => self.eat(b"ull").then_some(()),
+            b't' => self.skip_if(b"rue").then_some(()),
+            b'f' => self.skip_if(b"alse").then_some(()),
+            b'n' => self.skip_if(b"ull").then_some(()),
             b'-' => {
                 let first = self.next()?;
-                self.number(first)
+                self.skip_number(first)
             }
-            digit => self.number(digit),
+            digit => self.skip_number(digit),
         }
     }
 
-    fn number(&mut self, first: u8) -> Option<()> {
+    fn skip_number(&mut self, first: u8) -> Option<()> {
         match first {
             b'0' => {}
-            b'1'..=b'9' => self.digits(),
+            b'1'..=b'9' => self.skip_digits(),
             _ => return None,
         }
-        if self.eat(b".") {
-            self.some_digits()?;
+        if self.skip_if(b".") {
+            self.skip_some_digits()?;
         }
         if matches!(self.peek(), Some(b'e' | b'E')) {
             self.at += 1;
             if matches!(self.peek(), Some(b'+' | b'-')) {
                 self.at += 1;
             }
-            self.some_digits()?;
+            self.skip_some_digits()?;
         }
         Some(())
     }
 
-    fn digits(&mut self) {
+    fn skip_digits(&mut self) {
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
     }
 
-    fn some_digits(&mut self) -> Option<()> {
+    fn skip_some_digits(&mut self) -> Option<()> {
         let start = self.at;
-        self.digits();
+        self.skip_digits();
         (self.at > start).then_some(())
     }
 }
 
-fn deeper(depth: u32) -> Option<u32> {
-    (depth < MAX_DEPTH).then_some(depth + 1)
+fn deepen(depth: u32) -> Option<u32> {
+    (depth < SCAN_MAX_DEPTH).then_some(depth + 1)
 }

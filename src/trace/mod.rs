@@ -1,9 +1,9 @@
-//! The way of a query from the call that brought it to the worker that runs it: a span for each part of it.
+//! Spans of a query, from the call that submits it to the worker that runs it.
 //!
 //! ```text
 //! rpc       a call, from its request to the end of its response
-//!   query   from submit to the end, however long it waits; for the log only at debug
-//!     attempt   one worker's go at it; stands alone where there is no span of the query
+//!   query   a query, from its submit to its end; in the log only at debug
+//!     attempt   a query on one worker; has no parent where the query has no span
 //! ```
 
 mod context;
@@ -18,77 +18,78 @@ use tracing::{Span, debug, debug_span, field, info_span};
 
 use crate::model::{Outcome, QueryId, QuerySpec, WorkerId};
 
-pub use context::{Context, TraceId};
-pub use export::Export;
+pub use context::TraceContext;
+pub use export::SpanExport;
 
-use export::Exported;
+use export::ExportedSpan;
 
-/// Who asks this asks often, and it is no work: traces of it would only hide the others.
-const NOT_EXPORTED: &str = "remuda.v1.WorkerPool/Health";
-/// The service whose calls come often.
-const OFTEN: &str = "remuda.v1.WorkerPool/";
-/// The codes that say that the server failed, not the caller.
-const OUR_FAULT: [&str; 6] = ["UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"];
+/// Method that is called often and does no work: its traces would only hide the others.
+const HEALTH_METHOD: &str = "remuda.v1.WorkerPool/Health";
+/// Prefix of the methods that are called often.
+const QUERY_METHODS: &str = "remuda.v1.WorkerPool/";
+/// Codes for errors of the server rather than of the caller.
+const SERVER_ERRORS: [&str; 6] =
+    ["UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"];
 
-/// A call as it is traced.
+/// Trace of one call.
 #[derive(Debug)]
 pub struct CallTrace {
-    /// Everything logged about the call is logged within it.
+    /// Span of all log lines about the call.
     pub span: Span,
-    /// What the call's queries belong to.
-    pub context: Option<Context>,
-    exported: Option<Exported>,
+    /// Parent of the call's queries.
+    pub context: Option<TraceContext>,
+    exported: Option<ExportedSpan>,
 }
 
 impl CallTrace {
     #[must_use]
     pub fn begin(method: &str, headers: &HeaderMap) -> Self {
-        // Queries come by the thousand, and what their calls tell of them is told only to those who want details.
-        let span = if method.starts_with(OFTEN) {
+        // Calls about queries come by the thousand, so their spans are logged at debug only.
+        let span = if method.starts_with(QUERY_METHODS) {
             debug_span!("rpc", method, trace = field::Empty)
         } else {
             info_span!("rpc", method, trace = field::Empty)
         };
-        let caller = Context::of_caller(headers);
-        let wanted = caller.is_some() || (method.starts_with("remuda.v1.") && method != NOT_EXPORTED);
-        let exported = wanted.then(|| Exported::begin(caller.as_ref(), true, || call(method))).flatten();
-        let context = exported.as_ref().map(Exported::context).or(caller);
-        note(&span, context.as_ref());
+        let caller = context::from_headers(headers);
+        let is_exported = caller.is_some() || (method.starts_with("remuda.v1.") && method != HEALTH_METHOD);
+        let exported = is_exported.then(|| ExportedSpan::begin(caller.as_ref(), || call_span(method))).flatten();
+        let context = exported.as_ref().map(ExportedSpan::context).or(caller);
+        record_trace_id(&span, context.as_ref());
         Self { span, context, exported }
     }
 
-    /// The last of the response has left, with the gRPC code of this name.
+    /// Ends the call with the gRPC code of this name.
     pub fn end(&mut self, code: &'static str) {
         let Some(exported) = &mut self.exported else { return };
         exported.set(KeyValue::new("rpc.response.status_code", code));
-        if OUR_FAULT.contains(&code) {
-            exported.failed(code);
+        if SERVER_ERRORS.contains(&code) {
+            exported.set_error(code);
         }
     }
 }
 
-/// What a query carries of the trace that it belongs to. Most carry none, and the others not for longer than they live.
+/// Trace of one query, from its submit to its end.
 #[derive(Debug)]
 pub struct QueryTrace {
     log: Span,
-    context: Option<Context>,
-    exported: Option<Exported>,
+    context: Option<TraceContext>,
+    exported: Option<ExportedSpan>,
 }
 
-/// What an attempt knows of its query's trace.
+/// The part of a query's trace that its attempts refer to.
 #[derive(Debug, Clone)]
-pub struct Link {
+pub struct TraceLink {
     log: Span,
-    context: Option<Context>,
+    context: Option<TraceContext>,
 }
 
 impl QueryTrace {
-    /// `None` if nobody asked: a long queue is to stay small.
+    /// `None` if neither the log nor a trace wants the query, so that a long queue stays small.
     #[must_use]
-    pub fn begin(query: &QueryId, spec: &QuerySpec, caller: Option<Context>) -> Option<Box<Self>> {
+    pub fn begin(query: &QueryId, spec: &QuerySpec, caller: Option<TraceContext>) -> Option<Box<Self>> {
         let log = debug_span!("query", %query, kind = &*spec.kind, "type" = spec.query_type.as_deref());
-        let exported = Exported::begin(caller.as_ref(), false, || waiting(query, spec));
-        let context = exported.as_ref().map(Exported::context).or(caller);
+        let exported = ExportedSpan::begin(caller.as_ref(), || query_span(query, spec));
+        let context = exported.as_ref().map(ExportedSpan::context).or(caller);
         if log.is_disabled() && context.is_none() {
             return None;
         }
@@ -96,17 +97,16 @@ impl QueryTrace {
     }
 
     #[must_use]
-    pub fn link(&self) -> Link {
-        Link { log: self.log.clone(), context: self.context.clone() }
+    pub fn link(&self) -> TraceLink {
+        TraceLink { log: self.log.clone(), context: self.context.clone() }
     }
 
-    /// The query is over.
     pub fn end(mut self, outcome: &Outcome) {
         if let Some(mut exported) = self.exported.take() {
             exported.set(KeyValue::new("remuda.state", outcome.state().to_string()));
             match outcome {
-                Outcome::Error(failure) => exported.failed(&failure.message),
-                Outcome::Rejected { message, .. } => exported.failed(message),
+                Outcome::Error(failure) => exported.set_error(&failure.message),
+                Outcome::Rejected { message, .. } => exported.set_error(message),
                 Outcome::Complete { .. } | Outcome::Cancelled { .. } => {}
             }
         }
@@ -117,24 +117,24 @@ impl QueryTrace {
 impl Drop for QueryTrace {
     fn drop(&mut self) {
         if let Some(exported) = &mut self.exported {
-            // It was refused, or is another submit of a query that is here already.
+            // It was refused, or is a second submit of a known query.
             exported.rename("query not taken");
         }
     }
 }
 
-/// One worker's go at a query.
+/// Trace of one attempt: a query on one worker.
 #[derive(Debug)]
-pub struct Attempt {
-    /// Only if details are logged. Most attempts go well, and then there is nothing else to say of them.
+pub struct AttemptTrace {
+    /// Disabled unless debug lines are logged: most attempts succeed, and their lines are at debug.
     log: Span,
-    context: Option<Context>,
-    exported: Option<Exported>,
+    context: Option<TraceContext>,
+    exported: Option<ExportedSpan>,
 }
 
-/// Who tries what.
+/// The query, the worker and the number of an attempt.
 #[derive(Debug, Clone, Copy)]
-pub struct Try<'a> {
+pub struct AttemptInfo<'a> {
     pub query: &'a QueryId,
     pub spec: &'a QuerySpec,
     pub worker: WorkerId,
@@ -142,7 +142,7 @@ pub struct Try<'a> {
     pub attempt: u32,
 }
 
-/// Two levels, one set of fields.
+/// A log span of an attempt, at the level of `$span`.
 macro_rules! attempt_span {
     ($span:ident, $parent:expr, $of:expr) => {
         $span!(
@@ -158,73 +158,72 @@ macro_rules! attempt_span {
     };
 }
 
-impl Attempt {
+impl AttemptTrace {
     #[must_use]
-    pub fn begin(link: Option<&Link>, of: Try<'_>) -> Self {
-        // Never within what happens to be logged at the moment: that may be another query's call.
+    pub fn begin(link: Option<&TraceLink>, of: AttemptInfo<'_>) -> Self {
+        // The current span may be that of another query's call, so the parent is explicit.
         let log = attempt_span!(debug_span, link.and_then(|link| link.log.id()), of);
         let parent = link.and_then(|link| link.context.as_ref());
-        let exported = Exported::begin(parent, false, || trying(of));
-        let context = exported.as_ref().map(Exported::context).or_else(|| parent.cloned());
-        note(&log, context.as_ref());
+        let exported = ExportedSpan::begin(parent, || attempt_span_builder(of));
+        let context = exported.as_ref().map(ExportedSpan::context).or_else(|| parent.cloned());
+        record_trace_id(&log, context.as_ref());
         Self { log, context, exported }
     }
 
-    /// For what is told to those who want details.
+    /// Span of log lines at debug.
     #[must_use]
-    pub fn details(&self) -> &Span {
+    pub fn debug_span(&self) -> &Span {
         &self.log
     }
 
-    /// For what is told to everyone.
+    /// Span of log lines at info and above.
     #[must_use]
-    pub fn span(&self, of: Try<'_>) -> Span {
+    pub fn span(&self, of: AttemptInfo<'_>) -> Span {
         if !self.log.is_disabled() {
             return self.log.clone();
         }
         let span = attempt_span!(info_span, None, of);
-        note(&span, self.context.as_ref());
+        record_trace_id(&span, self.context.as_ref());
         span
     }
 
-    /// The worker is done with it, or the worker's end was its end too. Gives the span for what is left to log.
+    /// Ends the attempt, with the error if it failed. Returns the span for further log lines.
     #[must_use]
-    pub fn end(mut self, trouble: Option<&str>, of: Try<'_>) -> Span {
-        let Some(trouble) = trouble else { return self.log };
+    pub fn end(mut self, error: Option<&str>, of: AttemptInfo<'_>) -> Span {
+        let Some(error) = error else { return self.log };
         if let Some(exported) = &mut self.exported {
-            exported.failed(trouble);
+            exported.set_error(error);
         }
         self.span(of)
     }
 
-    /// The worker was gone before it knew of it: the query has lost nothing.
-    pub fn undelivered(self) {
+    /// Ends an attempt whose worker was gone before it got the query.
+    pub fn end_undelivered(self) {
         if let Some(mut exported) = self.exported {
             exported.rename("attempt not delivered");
         }
     }
 
-    /// What the worker is told, so that its own spans find their place. The caller's, to the letter, if we export no spans:
-    /// then ours would be a parent that nobody ever sees.
+    /// The `traceparent` for the worker: of this attempt, or the caller's own if the server exports no spans.
     #[must_use]
     pub fn traceparent(&self) -> Option<String> {
-        self.context.as_ref().map(Context::traceparent)
+        self.context.as_ref().map(context::traceparent)
     }
 }
 
-/// Lets the log be searched by the trace.
-fn note(span: &Span, context: Option<&Context>) {
+/// Adds the trace id to a log span, so that the log can be searched by it.
+fn record_trace_id(span: &Span, context: Option<&TraceContext>) {
     if let Some(context) = context {
-        span.record("trace", field::display(context.trace));
+        span.record("trace", field::display(context.trace_id()));
     }
 }
 
-fn call(method: &str) -> SpanBuilder {
+fn call_span(method: &str) -> SpanBuilder {
     let attributes = [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method.to_owned())];
     SpanBuilder::from_name(method.to_owned()).with_kind(SpanKind::Server).with_attributes(attributes)
 }
 
-fn waiting(query: &QueryId, spec: &QuerySpec) -> SpanBuilder {
+fn query_span(query: &QueryId, spec: &QuerySpec) -> SpanBuilder {
     let mut attributes = vec![
         KeyValue::new("remuda.query", query.to_string()),
         KeyValue::new("remuda.kind", spec.kind.clone()),
@@ -234,7 +233,7 @@ fn waiting(query: &QueryId, spec: &QuerySpec) -> SpanBuilder {
     SpanBuilder::from_name("query").with_kind(SpanKind::Internal).with_attributes(attributes)
 }
 
-fn trying(of: Try<'_>) -> SpanBuilder {
+fn attempt_span_builder(of: AttemptInfo<'_>) -> SpanBuilder {
     let attributes = [
         KeyValue::new("remuda.query", of.query.to_string()),
         KeyValue::new("remuda.kind", of.spec.kind.clone()),

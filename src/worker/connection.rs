@@ -5,7 +5,7 @@ use std::io;
 use bytes::BufMut;
 use tokio::{io::AsyncReadExt, net::unix::OwnedReadHalf};
 
-use crate::protocol::{LineBuffer, ProtocolError, READ_CHUNK};
+use crate::protocol::{LineBuffer, ProtocolError, READ_CHUNK_BYTES};
 
 /// Reads, of up to 64 KiB each, before other tasks get their turn.
 const READS_PER_TURN: u32 = 4;
@@ -43,7 +43,7 @@ impl Connection {
 
     /// Reads without waiting, and without the runtime, which may not have noticed the bytes yet. False if there are none.
     pub(super) fn try_read(&mut self) -> bool {
-        let mut chunk = vec![0; READ_CHUNK];
+        let mut chunk = vec![0; READ_CHUNK_BYTES];
         loop {
             match rustix::io::read(self.stream.as_ref(), &mut chunk) {
                 Ok(0) => return false,

@@ -186,13 +186,13 @@ impl PoolWorker {
         let prepared = PreparedQuery::new(self.id, self.kind.timeout, &claim, state.dispatched, now.into());
         if outbox.send(&prepared.line).is_err() {
             // The worker is gone or has closed its connection; that does not count as an attempt.
-            prepared.attempt.undelivered();
+            prepared.attempt.end_undelivered();
             state.write_failed = true;
             self.driver_notify.notify_one();
             return Err(claim);
         }
         let query = claim.lease.query().clone();
-        prepared.attempt.details().in_scope(|| debug!("query dispatched"));
+        prepared.attempt.debug_span().in_scope(|| debug!("query dispatched"));
         self.emit(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
         state.query = Some(query);
         // Otherwise the driver finds the query when the worker answers, or when it next looks at its timers.

@@ -10,7 +10,7 @@ use crate::{
     broker::{AppendError, BATCH_MAX_ITEM_BYTES, Claim, Lease, MessageBatchBuilder, Output},
     model::{DeathCertificate, Failure, FailureReason, StopStage, WorkerId},
     protocol::{JsonText, PoolFrame, WorkerFrame},
-    trace::{Attempt, Try},
+    trace::{AttemptInfo, AttemptTrace},
 };
 
 use super::conclusion::Conclusion;
@@ -24,7 +24,7 @@ pub(super) struct RunningQuery {
     pub awaiting_message_since: Option<Instant>,
     /// The limit that applies, and when it is reached.
     pub timeout: Option<(Duration, Instant)>,
-    attempt: Attempt,
+    attempt: AttemptTrace,
     pub cancel: Option<CancelInProgress>,
     /// Messages of the current read.
     batch: MessageBatchBuilder,
@@ -39,7 +39,7 @@ pub(super) struct RunningQuery {
 pub(super) struct PreparedQuery {
     /// The `query` frame.
     pub line: BytesMut,
-    pub attempt: Attempt,
+    pub attempt: AttemptTrace,
     request_id: String,
     worker: WorkerId,
     started: Instant,
@@ -85,7 +85,7 @@ impl PreparedQuery {
         let request_id = format!("{worker}-{number}");
         let limit = [spec.timeout().or(kind_timeout), claim.deadline].into_iter().flatten().min();
         let timeout = limit.and_then(|limit| Some((limit, now.checked_add(limit)?)));
-        let attempt = Attempt::begin(claim.trace.as_ref(), try_of(&claim.lease, worker));
+        let attempt = AttemptTrace::begin(claim.trace.as_ref(), attempt_info(&claim.lease, worker));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
@@ -98,7 +98,7 @@ impl PreparedQuery {
             traceparent: attempt.traceparent().as_deref(),
         }
         .encode(&mut line);
-        attempt.details().in_scope(|| trace!(frame = "query", bytes = line.len(), "frame to the worker"));
+        attempt.debug_span().in_scope(|| trace!(frame = "query", bytes = line.len(), "frame to the worker"));
         Self { line, attempt, request_id, worker, started: now, timeout }
     }
 
@@ -190,7 +190,7 @@ impl RunningQuery {
 
     /// The log's span of this attempt.
     pub(super) fn span(&self) -> Span {
-        self.attempt.span(try_of(&self.lease, self.worker))
+        self.attempt.span(attempt_info(&self.lease, self.worker))
     }
 
     /// The conclusion by the worker's own final frame, given what it was told before. `None` without such a frame.
@@ -225,11 +225,11 @@ impl RunningQuery {
 
     /// Ends the attempt's trace. Returns what the host needs, and the span for what is left to log.
     pub(super) fn finish(self, conclusion: &Conclusion) -> (Lease, Vec<Output>, Span) {
-        let span = self.attempt.end(conclusion.failure_text().as_deref(), try_of(&self.lease, self.worker));
+        let span = self.attempt.end(conclusion.failure_text().as_deref(), attempt_info(&self.lease, self.worker));
         (self.lease, self.backlog, span)
     }
 }
 
-fn try_of(lease: &Lease, worker: WorkerId) -> Try<'_> {
-    Try { query: lease.query(), spec: lease.spec(), worker, attempt: lease.attempts().attempt }
+fn attempt_info(lease: &Lease, worker: WorkerId) -> AttemptInfo<'_> {
+    AttemptInfo { query: lease.query(), spec: lease.spec(), worker, attempt: lease.attempts().attempt }
 }

@@ -12,7 +12,7 @@ use crate::{
     model::{Failure, QueryId, QuerySpec, WorkerId},
     state::QueryState,
     sync::Mutex,
-    trace::{Link, QueryTrace},
+    trace::{QueryTrace, TraceLink},
 };
 
 use super::{
@@ -94,7 +94,7 @@ pub(super) struct Cancelling {
 pub(super) struct Held {
     pub token: u64,
     pub attempts: AttemptCounts,
-    pub trace: Option<Link>,
+    pub trace: Option<TraceLink>,
 }
 
 /// What became of a query whose attempt ended.

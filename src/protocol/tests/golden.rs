@@ -1,5 +1,4 @@
-//! Lines to the letter: those of the first nine-line protocol, and those with every field that has
-//! come since.
+//! Lines byte for byte: those of the first nine-line protocol, and those with every field added since.
 
 use std::borrow::Cow;
 
@@ -27,7 +26,7 @@ fn parsed(line: &str) -> WorkerFrame<'_> {
 }
 
 #[test]
-fn first_protocol_from_the_pool_is_written_to_the_letter() {
+fn first_protocol_from_the_pool_is_written_byte_for_byte() {
     let shutdown = PoolFrame::Shutdown { graceful: true, grace_ms: None };
     let transcript = [
         (bare_query(r#"{"a":1}"#), r#"{"type":"query","requestId":"abc","payload":{"a":1}}"#),
@@ -81,7 +80,7 @@ fn first_protocol_from_the_worker_is_understood() {
 }
 
 #[test]
-fn every_optional_field_from_the_pool_is_written_in_order() {
+fn optional_fields_from_the_pool_are_written_in_order() {
     let query = PoolFrame::Query {
         request_id: "q\"1",
         payload: "[1, 2]",
@@ -112,7 +111,7 @@ fn every_optional_field_from_the_pool_is_written_in_order() {
 }
 
 #[test]
-fn every_optional_field_from_the_worker_is_understood() {
+fn optional_fields_from_the_worker_are_understood() {
     assert_eq!(
         parsed(concat!(
             r#"{"type":"ready","protocol":1,"name":"e","version":"1.2","#,
@@ -146,7 +145,7 @@ fn every_optional_field_from_the_worker_is_understood() {
 }
 
 #[test]
-fn raw_json_passes_to_the_letter_in_both_directions() {
+fn raw_json_passes_unchanged_in_both_directions() {
     for raw in [
         "1.0e5",
         "-0.0",

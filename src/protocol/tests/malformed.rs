@@ -137,7 +137,7 @@ fn deeply_nested_content_neither_overflows_the_stack_nor_fails() {
 }
 
 #[test]
-fn half_a_surrogate_pair_in_a_field_name_is_no_reason_to_condemn_the_worker() {
+fn half_a_surrogate_pair_in_a_field_name_is_no_protocol_error() {
     let frame = WorkerFrame::parse(br#"{"type":"ready","caf\udce9":1}"#);
     assert!(matches!(frame, Ok(WorkerFrame::Ready { .. })), "{frame:?}");
 }

@@ -103,7 +103,7 @@ fn object_text(fields: &[(String, Value)], space: &str) -> String {
     format!("{space}{{{}}}{space}", fields.collect::<Vec<_>>().join(","))
 }
 
-/// A valid frame's fields, and the same again in another order among fields that nobody knows.
+/// A valid frame's fields, and the same again in another order among unknown fields.
 fn fields_and_shuffle() -> impl Strategy<Value = (Fields, Fields)> {
     let unknown = vec(("x[a-z]{0,4}", json_value()), 0..4);
     (worker_fields(), unknown).prop_flat_map(|(fields, unknown)| {

@@ -1,4 +1,4 @@
-//! What the quick scan finds is what the full parse finds; and it does find what is usual.
+//! The fast path finds the usual frames, and finds the same as the full parse.
 
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_is_found_is_what_the_full_parse_finds(line in line()) {
+    fn scan_finds_the_same_as_the_full_parse(line in line()) {
         agrees(line.as_bytes())?;
     }
 
@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn a_result_is_found_too() {
+fn result_is_found_too() {
     let complete = |result| Some(WorkerFrame::Complete { request_id: "1-7".into(), result });
     assert_eq!(
         scan(br#"{"type":"complete","requestId":"1-7","result":[1, {"a": -0.5e+3}]}"#),

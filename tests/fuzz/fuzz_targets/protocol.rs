@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use bytes::{BufMut, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use remuda::protocol::{JsonError, JsonText, LineBuffer, PoolFrame, ProtocolError, READ_CHUNK, WorkerFrame};
+use remuda::protocol::{JsonError, JsonText, LineBuffer, PoolFrame, ProtocolError, READ_CHUNK_BYTES, WorkerFrame};
 use serde::de::IgnoredAny;
 use serde_json::value::{RawValue, Value};
 use serde_json::{from_slice, from_str};
@@ -35,8 +35,8 @@ fn check_lines(bytes: &[u8], max_line_bytes: usize, steps: [u8; 3]) {
     let mut rest = bytes;
     let lengths = steps.into_iter().cycle().take(300).map(|step| usize::from(step % 64));
     let mut reads: Vec<_> = lengths.map_while(|length| rest.split_off(..length)).collect();
-    reads.extend(rest.chunks(READ_CHUNK));
-    let whole: Vec<_> = bytes.chunks(READ_CHUNK).collect();
+    reads.extend(rest.chunks(READ_CHUNK_BYTES));
+    let whole: Vec<_> = bytes.chunks(READ_CHUNK_BYTES).collect();
     assert_eq!(transcript(&reads, max_line_bytes, takes), transcript(&whole, max_line_bytes, usize::MAX));
 }
 

@@ -4,18 +4,17 @@ use bytes::{BufMut, BytesMut};
 use memchr::memchr2_iter;
 use serde::Serialize;
 
-/// Room for the envelope around a payload, so that one frame usually grows the buffer once.
+/// Capacity for the envelope around a payload, so that one frame usually grows the buffer once.
 const ENVELOPE_BYTES: usize = 256;
 
 /// One frame to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolFrame<'a> {
-    /// Run this.
+    /// Run a query.
     Query {
         /// Fresh for every attempt.
         request_id: &'a str,
-        /// One JSON value as text; see [`JsonText`](super::JsonText). It is written to the letter,
-        /// but for line breaks.
+        /// One JSON value as text; see [`JsonText`](super::JsonText). Line breaks in it become spaces.
         payload: &'a str,
         attempt: Option<u32>,
         query_type: Option<&'a str>,
@@ -24,16 +23,16 @@ pub enum PoolFrame<'a> {
         timeout_ms: Option<u64>,
         traceparent: Option<&'a str>,
     },
-    /// Stop running this.
+    /// Stop running a query.
     Cancel { request_id: &'a str, reason: Option<&'a str> },
     /// Exit; if `graceful`, after the running query.
     Shutdown { graceful: bool, grace_ms: Option<u64> },
-    /// Say that you are there.
+    /// Answer with `health_ok`.
     HealthCheck,
 }
 
 impl PoolFrame<'_> {
-    /// The name of the frame's type as it stands on the wire.
+    /// Name of the frame's type on the wire.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -44,13 +43,13 @@ impl PoolFrame<'_> {
         }
     }
 
-    /// Appends the frame as exactly one line, newline included. What is absent is not written.
+    /// Appends the frame as exactly one line, newline included. Absent fields are not written.
     pub fn encode(&self, out: &mut BytesMut) {
-        let line = |out| Line::begin(out, self.type_name());
+        let frame = |out| FrameWriter::begin(out, self.type_name());
         match *self {
             Self::Query { request_id, payload, attempt, query_type, key, session_id, timeout_ms, traceparent } => {
                 out.reserve(payload.len() + ENVELOPE_BYTES);
-                line(out)
+                frame(out)
                     .field("requestId", request_id)
                     .raw("payload", payload)
                     .optional("attempt", attempt)
@@ -62,20 +61,20 @@ impl PoolFrame<'_> {
                     .end();
             }
             Self::Cancel { request_id, reason } => {
-                line(out).field("requestId", request_id).optional("reason", reason).end();
+                frame(out).field("requestId", request_id).optional("reason", reason).end();
             }
             Self::Shutdown { graceful, grace_ms } => {
-                line(out).field("graceful", graceful).optional("graceMs", grace_ms).end();
+                frame(out).field("graceful", graceful).optional("graceMs", grace_ms).end();
             }
-            Self::HealthCheck => line(out).end(),
+            Self::HealthCheck => frame(out).end(),
         }
     }
 }
 
-/// A line being written. Field names are our own and need no escaping.
-struct Line<'o>(&'o mut BytesMut);
+/// Writes one line. Field names are constants and need no escaping.
+struct FrameWriter<'o>(&'o mut BytesMut);
 
-impl<'o> Line<'o> {
+impl<'o> FrameWriter<'o> {
     fn begin(out: &'o mut BytesMut, frame_type: &str) -> Self {
         out.put_slice(b"{\"type\":");
         Self(out).value(frame_type)
@@ -106,9 +105,9 @@ impl<'o> Line<'o> {
     }
 
     fn raw(self, name: &str, json: &str) -> Self {
-        let line = self.name(name);
-        put_on_one_line(line.0, json);
-        line
+        let writer = self.name(name);
+        put_on_one_line(writer.0, json);
+        writer
     }
 
     fn end(self) {

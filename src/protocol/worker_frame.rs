@@ -1,10 +1,10 @@
-//! The frames that a worker sends, borrowed from the line they came in.
+//! The frames that a worker sends, borrowed from their line.
 
 use std::borrow::Cow;
 
 use super::envelope::Envelope;
 use super::error::ProtocolError;
-use super::field::Label;
+use super::field::TextOrNumber;
 use super::names::{Field, FrameType};
 use super::scan::scan;
 
@@ -18,8 +18,7 @@ pub enum WorkerFrame<'a> {
         name: Option<Cow<'a, str>>,
         version: Option<Cow<'a, str>>,
         capabilities: Vec<Cow<'a, str>>,
-        /// `true` promises heartbeats, so that their absence means something. A worker that says
-        /// nothing sends none.
+        /// `true` promises heartbeats, so that their absence means something. By default a worker sends none.
         heartbeat: Option<bool>,
     },
     /// The query has begun, in a session that a later query can name.
@@ -37,11 +36,11 @@ pub enum WorkerFrame<'a> {
         /// Raw JSON text.
         details: Option<&'a str>,
     },
-    /// The worker lives; `memory` is in bytes.
+    /// Sign of life; `memory` is in bytes.
     Heartbeat { state: Option<Cow<'a, str>>, memory: Option<u64>, cpu: Option<f64>, tasks: Option<u64> },
     /// The answer to a health check; `uptime` is in seconds.
     HealthOk { uptime: f64, queries_processed: u64 },
-    /// The worker has heard the shutdown and is about to exit.
+    /// The worker received the shutdown and is about to exit.
     ShutdownAck,
 }
 
@@ -55,7 +54,7 @@ impl<'a> WorkerFrame<'a> {
         scan(line).map_or_else(|| Self::parse_fully(line), Ok)
     }
 
-    /// The same, for lines of any form.
+    /// Reads a line of any form.
     pub(super) fn parse_fully(line: &'a [u8]) -> Result<Self, ProtocolError> {
         let envelope = Envelope::read(line)?;
         match envelope.frame_type {
@@ -96,13 +95,13 @@ impl<'a> WorkerFrame<'a> {
         }
     }
 
-    /// The name of the frame's type as it stands on the wire.
+    /// Name of the frame's type on the wire.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         self.frame_type().name()
     }
 
-    /// The attempt that the frame belongs to, if its type has one.
+    /// Id of the attempt that the frame belongs to, if its type has one.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         match self {
@@ -119,7 +118,7 @@ fn ready<'a>(envelope: &Envelope<'a>) -> Result<WorkerFrame<'a>, ProtocolError> 
     Ok(WorkerFrame::Ready {
         protocol: envelope.optional(Field::Protocol)?,
         name: envelope.optional(Field::Name)?,
-        version: label(envelope, Field::Version)?,
+        version: text_or_number(envelope, Field::Version)?,
         capabilities: envelope.optional(Field::Capabilities)?.unwrap_or_default(),
         heartbeat: envelope.optional(Field::Heartbeat)?,
     })
@@ -129,7 +128,7 @@ fn error<'a>(envelope: &Envelope<'a>) -> Result<WorkerFrame<'a>, ProtocolError> 
     Ok(WorkerFrame::Error {
         request_id: envelope.required(Field::RequestId)?,
         error: envelope.required(Field::Error)?,
-        code: label(envelope, Field::Code)?,
+        code: text_or_number(envelope, Field::Code)?,
         retryable: envelope.optional(Field::Retryable)?,
         details: envelope.optional(Field::Details)?,
     })
@@ -144,6 +143,6 @@ fn heartbeat<'a>(envelope: &Envelope<'a>) -> Result<WorkerFrame<'a>, ProtocolErr
     })
 }
 
-fn label<'a>(envelope: &Envelope<'a>, field: Field) -> Result<Option<Cow<'a, str>>, ProtocolError> {
-    Ok(envelope.optional(field)?.map(|Label(text)| text))
+fn text_or_number<'a>(envelope: &Envelope<'a>, field: Field) -> Result<Option<Cow<'a, str>>, ProtocolError> {
+    Ok(envelope.optional(field)?.map(|TextOrNumber(text)| text))
 }
