@@ -1,14 +1,14 @@
-//! All queries that are kept, by order of arrival, in less memory than a tree would take.
+//! All kept queries by order of arrival, in less memory than a tree would take.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use super::entry::Entry;
 
-/// So many holes are let be.
-const TOLERATED: usize = 16;
+/// Holes that are tolerated beside half of the length.
+const COMPACTION_SLACK: usize = 16;
 
-/// Sorted by number, since each one that is added is the newest. One that is removed leaves a hole, until holes are the
-/// greater part.
+/// Sorted by arrival number, since each added query is the newest. A removed one leaves a hole, until holes are the greater
+/// part.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     line: VecDeque<(u64, Option<Arc<Entry>>)>,
@@ -17,8 +17,8 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     pub(super) fn push(&mut self, entry: Arc<Entry>) {
-        debug_assert!(self.line.back().is_none_or(|(last, _)| *last < entry.fixed.number), "numbers only grow");
-        self.line.push_back((entry.fixed.number, Some(entry)));
+        debug_assert!(self.line.back().is_none_or(|(last, _)| *last < entry.meta.number), "numbers only grow");
+        self.line.push_back((entry.meta.number, Some(entry)));
     }
 
     pub(super) fn remove(&mut self, number: u64) {
@@ -28,15 +28,15 @@ impl Arrivals {
             self.line.pop_front();
             self.holes -= 1;
         }
-        if 2 * self.holes > self.line.len() + TOLERATED {
+        if 2 * self.holes > self.line.len() + COMPACTION_SLACK {
             self.line.retain(|(_, entry)| entry.is_some());
             self.line.shrink_to(2 * self.line.len());
             self.holes = 0;
         }
     }
 
-    /// Numbers follow one another: where nothing has been cleared out between a place and one of the ends, it is known at once.
-    /// To search a long line goes through memory that is in no cache.
+    /// Finds a query by its number. Numbers are consecutive, so its distance from one of the ends mostly gives its place; the
+    /// binary search is a fallback, since it touches memory that is in no cache.
     fn find(&self, number: u64) -> Option<usize> {
         let (first, last) = (self.line.front()?.0, self.line.back()?.0);
         let from_front = usize::try_from(number.checked_sub(first)?).ok();
@@ -47,7 +47,7 @@ impl Arrivals {
         guessed.or_else(|| self.line.binary_search_by_key(&number, |(other, _)| *other).ok())
     }
 
-    /// Those with a greater number.
+    /// The queries with a greater number.
     pub(super) fn after(&self, number: u64) -> impl Iterator<Item = &Arc<Entry>> {
         let from = self.line.partition_point(|(other, _)| *other <= number);
         self.line.range(from..).filter_map(|(_, entry)| entry.as_ref())

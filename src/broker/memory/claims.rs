@@ -13,80 +13,80 @@ use crate::{
 use super::{
     MemoryBroker,
     entry::Entry,
+    kind_state::KindState,
     lease::MemoryLease,
-    queue::{Item, Verdict},
+    queue::{ClaimDecision, QueuedQuery},
     retention::STOPPED,
-    tally::KindTally,
 };
 
 impl MemoryBroker {
     pub(super) fn claim_at(self: &Arc<Self>, claimant: Claimant<'_>, now: Instant) -> Option<Claim> {
-        let tally = self.tally(claimant.kind)?;
+        let kind_state = self.kind_state(claimant.kind)?;
         let (mut late, mut ended) = (Vec::new(), Vec::new());
-        let claimed = tally.queue.take(claimant, now, |item| {
+        let claimed = kind_state.queue.take(claimant, now, |item| {
             let entry = &item.entry;
             let expires = entry.expires();
             if expires.is_some_and(|at| at <= now) {
                 late.push(entry.clone());
-                return Verdict::Gone;
+                return ClaimDecision::Skip;
             }
-            if !self.owners.begin(entry.owner()) {
-                return Verdict::SetAside;
+            if !self.owners.try_start(entry.owner()) {
+                return ClaimDecision::Throttle;
             }
-            let Some(grant) = entry.claim(claimant, item.ticket()) else {
-                self.owners.did_not_begin(entry.owner());
+            let Some(grant) = entry.claim(claimant, item.rank_tag()) else {
+                self.owners.undo_start(entry.owner());
                 ended.push(entry.clone());
-                return Verdict::Gone;
+                return ClaimDecision::Skip;
             };
-            Verdict::Take((entry.clone(), grant, expires))
+            ClaimDecision::Take((entry.clone(), grant, expires))
         });
-        self.pass_on_news(&tally);
+        self.wake_if_needed(&kind_state);
         for entry in &late {
             self.reject_expired(entry);
         }
         for entry in &ended {
-            // It was counted as running for a moment, which another query of its owner may have met.
-            self.stopped_running(entry);
+            // It was counted as running for a moment, which may have throttled another query of its owner.
+            self.on_stopped_running(entry);
         }
         let (entry, grant, expires) = claimed?;
         self.deadlines.remove(&entry, expires);
-        tally.metrics.record_wait(now.saturating_duration_since(entry.submitted));
+        kind_state.metrics.record_wait(now.saturating_duration_since(entry.submitted));
         Some(Claim {
-            deadline: entry.fixed.deadline.map(|at| at.saturating_duration_since(now)),
-            lane: entry.fixed.lane.clone(),
+            deadline: entry.meta.deadline.map(|at| at.saturating_duration_since(now)),
+            lane: entry.meta.lane.clone(),
             trace: grant.trace,
             lease: Lease::Memory(MemoryLease::new(self.clone(), entry, grant.token, grant.attempts)),
         })
     }
 
-    pub(super) fn pass_on_news(&self, tally: &KindTally) {
-        if tally.queue.has_news() {
+    pub(super) fn wake_if_needed(&self, kind_state: &KindState) {
+        if kind_state.queue.take_wake_request() {
             self.arrival.notify_one();
         }
     }
 
-    /// A query no longer runs: another one of its owner may, of whatever kind.
-    pub(super) fn stopped_running(&self, entry: &Entry) {
+    /// Lets another query of the same owner run, of any kind.
+    pub(super) fn on_stopped_running(&self, entry: &Entry) {
         let Some(owner) = entry.owner().filter(|_| self.owners.limits_running()) else { return };
         let kinds: Vec<_> = self.kinds.read().values().cloned().collect();
-        let back = kinds.iter().filter(|tally| tally.queue.bring_back(owner)).count();
+        let back = kinds.iter().filter(|kind_state| kind_state.queue.resume_owner(owner)).count();
         if back > 0 {
             self.arrival.notify_one();
         }
     }
 
-    /// A query that a worker had waits again, at its old place in the line.
-    pub(super) fn waits_again(&self, entry: &Arc<Entry>) {
-        entry.fixed.tally.queue.put_back(Item::new(entry.ticket(), entry.clone()));
+    /// Queues a query that a worker had at its old place.
+    pub(super) fn wait_again(&self, entry: &Arc<Entry>) {
+        entry.meta.kind_state.queue.reinsert(QueuedQuery::new(entry.rank_tag(), entry.clone()));
         self.watch_deadline(entry);
         if self.closed.load(SeqCst) {
-            // Nobody will claim it any more.
+            // Nothing is claimed any more.
             self.reject_entry(entry, RejectReason::Shutdown, STOPPED);
         }
         self.arrival.notify_one();
     }
 
-    /// A query waits out its backoff.
+    /// Queues a query when its backoff is over.
     pub(super) fn retry_at(&self, entry: &Arc<Entry>, at: Instant) {
         if at <= Instant::now() {
             self.requeue_due(entry, at);
@@ -97,7 +97,7 @@ impl MemoryBroker {
 
     pub(super) fn requeue_due(&self, entry: &Arc<Entry>, now: Instant) {
         if entry.requeue_due(now) {
-            self.waits_again(entry);
+            self.wait_again(entry);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finds queries by id and by order of arrival, and forgets the ended ones when their time is up.
+//! Finds queries by id and by order of arrival, and evicts ended ones at the end of their retention.
 
 use std::{
     borrow::Borrow,
@@ -17,57 +17,57 @@ use crate::{
 
 use super::{arrivals::Arrivals, entry::Entry};
 
-/// Entries looked at while filling one page, so that a filter that matches nothing cannot hold the lock for long.
-const SCAN_LIMIT: usize = 10_000;
+/// Entries looked at while filling one page, capped to bound how long the lock is held.
+const PAGE_SCAN_LIMIT: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct QueryIndex {
     by_id: HashSet<ById, RandomState>,
     by_arrival: Arrivals,
     /// Ended queries, in the order in which they ended.
-    ended: VecDeque<Kept>,
+    ended: VecDeque<RetainedQuery>,
     ended_bytes: usize,
-    /// Those that are kept as dead letters, by order of arrival.
-    dead: BTreeMap<u64, Kept>,
+    /// Dead letters, by arrival number.
+    dead: BTreeMap<u64, RetainedQuery>,
     dead_bytes: usize,
 }
 
 /// A query that has ended.
 #[derive(Debug)]
-struct Kept {
+struct RetainedQuery {
     since: Instant,
-    /// Its weight, which no longer changes.
+    /// Weight, which no longer changes.
     bytes: usize,
     entry: Arc<Entry>,
 }
 
-/// A query that is found by its id without the id being kept twice.
+/// Lets a set find a query by its id without storing the id twice.
 #[derive(Debug)]
 struct ById(Arc<Entry>);
 
 impl Borrow<QueryId> for ById {
     fn borrow(&self) -> &QueryId {
-        &self.0.fixed.id
+        &self.0.meta.id
     }
 }
 
 impl Hash for ById {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.fixed.id.hash(state);
+        self.0.meta.id.hash(state);
     }
 }
 
 impl PartialEq for ById {
     fn eq(&self, other: &Self) -> bool {
-        self.0.fixed.id == other.0.fixed.id
+        self.0.meta.id == other.0.meta.id
     }
 }
 
 impl Eq for ById {}
 
-/// How long ended queries are kept, and how many. The newest one is kept whatever its size.
+/// Limits of the ended queries and dead letters that are kept. The newest one is kept regardless of its size.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Keep {
+pub(super) struct RetentionLimits {
     pub retention: Duration,
     pub max_ended: usize,
     pub max_ended_bytes: usize,
@@ -76,7 +76,7 @@ pub(super) struct Keep {
     pub max_dead_age: Duration,
 }
 
-impl Index {
+impl QueryIndex {
     pub(super) fn get(&self, id: &QueryId) -> Option<Arc<Entry>> {
         self.by_id.get(id).map(|found| found.0.clone())
     }
@@ -86,25 +86,25 @@ impl Index {
         self.by_arrival.push(entry.clone());
     }
 
-    pub(super) fn ended(&mut self, now: Instant, entry: Arc<Entry>) {
-        let kept = Kept { since: now, bytes: entry.weight(), entry };
+    pub(super) fn retain(&mut self, now: Instant, entry: Arc<Entry>) {
+        let kept = RetainedQuery { since: now, bytes: entry.weight(), entry };
         if kept.entry.is_dead_letter() {
-            kept.entry.fixed.tally.metrics.add_dead_letter();
+            kept.entry.meta.kind_state.metrics.add_dead_letter();
             self.dead_bytes += kept.bytes;
-            self.dead.insert(kept.entry.fixed.number, kept);
+            self.dead.insert(kept.entry.meta.number, kept);
         } else {
             self.keep_ended(kept);
         }
     }
 
-    fn keep_ended(&mut self, kept: Kept) {
+    fn keep_ended(&mut self, kept: RetainedQuery) {
         self.ended_bytes += kept.bytes;
         self.ended.push_back(kept);
     }
 
     /// Takes out the ended queries that are too old or too many. The caller drops them, outside the lock.
-    pub(super) fn forget(&mut self, now: Instant, keep: Keep) -> Vec<Arc<Entry>> {
-        let mut forgotten = Vec::new();
+    pub(super) fn evict(&mut self, now: Instant, keep: RetentionLimits) -> Vec<Arc<Entry>> {
+        let mut evicted = Vec::new();
         while let Some(oldest) = self.ended.front() {
             let count = self.ended.len();
             let too_many = count > keep.max_ended || (count > 1 && self.ended_bytes > keep.max_ended_bytes);
@@ -112,7 +112,7 @@ impl Index {
                 break;
             }
             self.ended_bytes -= oldest.bytes;
-            forgotten.extend(self.ended.pop_front().map(|kept| kept.entry));
+            evicted.extend(self.ended.pop_front().map(|kept| kept.entry));
         }
         while let Some((_, oldest)) = self.dead.first_key_value() {
             let count = self.dead.len();
@@ -121,18 +121,18 @@ impl Index {
                 break;
             }
             let entry = oldest.entry.clone();
-            self.drop_dead(&entry);
-            forgotten.push(entry);
+            self.remove_dead(&entry);
+            evicted.push(entry);
         }
-        for entry in &forgotten {
+        for entry in &evicted {
             self.remove(entry);
         }
-        forgotten
+        evicted
     }
 
     fn remove(&mut self, entry: &Entry) {
-        self.by_id.remove(&entry.fixed.id);
-        self.by_arrival.remove(entry.fixed.number);
+        self.by_id.remove(&entry.meta.id);
+        self.by_arrival.remove(entry.meta.number);
     }
 
     /// The queries that have not ended.
@@ -140,35 +140,34 @@ impl Index {
         self.by_arrival.after(0).filter(|entry| !entry.state().is_terminal()).cloned().collect()
     }
 
-    /// The dead letter of this id.
     pub(super) fn dead_letter(&self, id: &QueryId) -> Option<Arc<Entry>> {
-        self.get(id).filter(|entry| self.dead.contains_key(&entry.fixed.number))
+        self.get(id).filter(|entry| self.dead.contains_key(&entry.meta.number))
     }
 
     pub(super) fn dead_letters(&self, kind: Option<&str>, page: Page) -> DeadLetterPage {
         let letters = self.dead.range(page.after.saturating_add(1)..).map(|(_, kept)| &kept.entry);
-        let mut of_kind = letters.filter(|entry| kind.is_none_or(|kind| *kind == *entry.fixed.spec.kind)).peekable();
+        let mut of_kind = letters.filter(|entry| kind.is_none_or(|kind| *kind == *entry.meta.spec.kind)).peekable();
         let mut found: Vec<&Arc<Entry>> = Vec::new();
         while let Some(entry) = of_kind.next_if(|_| found.len() < page.size) {
             found.push(entry);
         }
         DeadLetterPage {
-            next: of_kind.peek().and_then(|_| found.last().map(|entry| entry.fixed.number)),
+            next: of_kind.peek().and_then(|_| found.last().map(|entry| entry.meta.number)),
             letters: found.iter().filter_map(|entry| entry.dead_letter()).collect(),
         }
     }
 
-    /// Makes a dead letter a plain ended query, whose retention begins now.
-    pub(super) fn revived(&mut self, now: Instant, entry: &Arc<Entry>) {
-        if let Some(kept) = self.drop_dead(entry) {
-            self.keep_ended(Kept { since: now, ..kept });
+    /// Turns a dead letter into a plain ended query, whose retention begins now.
+    pub(super) fn on_requeued(&mut self, now: Instant, entry: &Arc<Entry>) {
+        if let Some(kept) = self.remove_dead(entry) {
+            self.keep_ended(RetainedQuery { since: now, ..kept });
         }
     }
 
-    /// Forgets a dead letter at once.
+    /// Removes a dead letter.
     pub(super) fn purge(&mut self, id: &QueryId) -> Option<Arc<Entry>> {
         let entry = self.dead_letter(id)?;
-        self.drop_dead(&entry);
+        self.remove_dead(&entry);
         self.remove(&entry);
         Some(entry)
     }
@@ -178,16 +177,16 @@ impl Index {
         (self.ended_bytes, self.dead_bytes)
     }
 
-    /// How many places there are in the order of arrival, taken or not.
+    /// Length of the order of arrival, holes included.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.by_arrival.len()
     }
 
-    fn drop_dead(&mut self, entry: &Entry) -> Option<Kept> {
-        let kept = self.dead.remove(&entry.fixed.number)?;
+    fn remove_dead(&mut self, entry: &Entry) -> Option<RetainedQuery> {
+        let kept = self.dead.remove(&entry.meta.number)?;
         self.dead_bytes -= kept.bytes;
-        entry.fixed.tally.metrics.remove_dead_letter();
+        entry.meta.kind_state.metrics.remove_dead_letter();
         Some(kept)
     }
 
@@ -195,11 +194,11 @@ impl Index {
         let mut queries = Vec::new();
         let mut last = None;
         for (scanned, entry) in self.by_arrival.after(page.after).enumerate() {
-            if queries.len() == page.size || scanned == SCAN_LIMIT {
+            if queries.len() == page.size || scanned == PAGE_SCAN_LIMIT {
                 return QueryPage { queries, next: last };
             }
-            last = Some(entry.fixed.number);
-            if filter.kind.as_ref().is_some_and(|kind| **kind != *entry.fixed.spec.kind) {
+            last = Some(entry.meta.number);
+            if filter.kind.as_ref().is_some_and(|kind| **kind != *entry.meta.spec.kind) {
                 continue;
             }
             let info = entry.info();

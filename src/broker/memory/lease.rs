@@ -14,7 +14,7 @@ use crate::{
 use super::{
     MemoryBroker,
     entry::Entry,
-    record::{Finished, Released, Room},
+    record::{Backpressure, FinishResult, ReleaseResult},
 };
 
 #[derive(Debug)]
@@ -26,58 +26,60 @@ pub struct MemoryLease {
     attempts: AttemptCounts,
     /// End of the time that the worker waits for its readers, once it does.
     stall_deadline: Option<Instant>,
-    room: Room,
-    /// The query was ended or given back.
+    backpressure: Backpressure,
+    /// True once the query was ended or given back.
     settled: bool,
 }
 
 impl MemoryLease {
     pub(super) fn new(broker: Arc<MemoryBroker>, entry: Arc<Entry>, token: u64, attempts: AttemptCounts) -> Self {
-        Self { broker, entry, token, attempts, stall_deadline: None, room: Room::Respect, settled: false }
+        Self { broker, entry, token, attempts, stall_deadline: None, backpressure: Backpressure::Apply, settled: false }
     }
 
     fn end(&self, outputs: Vec<Output>, ending: Ending) -> Result<QueryState, LeaseLost> {
         let now = StdInstant::now();
         let finished = self.entry.finish(self.token, outputs, ending, now)?;
-        self.broker.stopped_running(&self.entry);
+        self.broker.on_stopped_running(&self.entry);
         match finished {
-            Finished::Over(state) => {
+            FinishResult::Over(state) => {
                 self.broker.retire(self.entry.clone(), now);
                 Ok(state)
             }
-            Finished::RetryAt(at) => {
+            FinishResult::RetryAt(at) => {
                 self.broker.retry_at(&self.entry, at);
                 Ok(self.entry.state())
             }
         }
     }
 
-    /// Adds what there is room for. True if that was all.
+    /// Adds as much as there is room for. True if that was all.
     fn try_append(&mut self, outputs: &mut Vec<Output>) -> Result<bool, LeaseLost> {
-        let all = self.entry.append(self.token, outputs, self.room)?;
+        let all = self.entry.append(self.token, outputs, self.backpressure)?;
         if all {
             self.stall_deadline = None;
         }
         Ok(all)
     }
 
-    /// The readers have had their time. Says whether the worker has to wait on.
-    fn out_of_patience(&self, outputs: &mut Vec<Output>) -> Result<bool, AppendError> {
+    /// Applies the overflow policy once the readers have had their time. True if the worker has to wait on.
+    fn on_stall_timeout(&self, outputs: &mut Vec<Output>) -> Result<bool, AppendError> {
         match self.broker.limits.overflow {
             Overflow::Fail => return Err(AppendError::Overflow),
-            Overflow::Stall if outputs.first().is_some_and(|next| self.entry.has_laggard(next)) => return Ok(true),
+            Overflow::Stall if outputs.first().is_some_and(|next| self.entry.has_lagging_reader(next)) => {
+                return Ok(true);
+            }
             Overflow::Stall | Overflow::Gap => {}
         }
-        self.entry.append(self.token, outputs, Room::Ignore)?;
+        self.entry.append(self.token, outputs, Backpressure::Ignore)?;
         Ok(false)
     }
 
     pub(in crate::broker) fn query(&self) -> &QueryId {
-        &self.entry.fixed.id
+        &self.entry.meta.id
     }
 
     pub(in crate::broker) fn spec(&self) -> &QuerySpec {
-        &self.entry.fixed.spec
+        &self.entry.meta.spec
     }
 
     pub(in crate::broker) fn attempts(&self) -> AttemptCounts {
@@ -94,18 +96,18 @@ impl MemoryLease {
         }
         let room = self.entry.room();
         loop {
-            // Registered before looking, so that a reader that moves in between is not missed.
+            // Registered before looking, so that progress of a reader in between is not missed.
             let mut moved = pin!(room.notified());
             moved.as_mut().enable();
             if self.try_append(outputs)? {
                 return Ok(());
             }
             let deadline = *self.stall_deadline.get_or_insert_with(|| {
-                self.entry.fixed.tally.metrics.record_stall();
+                self.entry.meta.kind_state.metrics.record_stall();
                 Instant::now() + self.broker.limits.max_stall
             });
             if Instant::now() >= deadline {
-                if !self.out_of_patience(outputs)? {
+                if !self.on_stall_timeout(outputs)? {
                     return Ok(());
                 }
                 moved.await;
@@ -116,7 +118,7 @@ impl MemoryLease {
     }
 
     pub(in crate::broker) fn disable_backpressure(&mut self) {
-        self.room = Room::Ignore;
+        self.backpressure = Backpressure::Ignore;
     }
 
     #[expect(clippy::unused_async, reason = "another broker waits here")]
@@ -133,11 +135,11 @@ impl MemoryLease {
     pub(in crate::broker) async fn release(mut self) {
         self.settled = true;
         match self.entry.release(self.token) {
-            Released::Waiting => self.broker.waits_again(&self.entry),
-            Released::Ended => self.broker.retire(self.entry.clone(), StdInstant::now()),
-            Released::NotOurs => return,
+            ReleaseResult::Waiting => self.broker.wait_again(&self.entry),
+            ReleaseResult::Ended => self.broker.retire(self.entry.clone(), StdInstant::now()),
+            ReleaseResult::LeaseLost => return,
         }
-        self.broker.stopped_running(&self.entry);
+        self.broker.on_stopped_running(&self.entry);
     }
 
     pub(in crate::broker) fn status(&self) -> LeaseStatus {

@@ -10,7 +10,7 @@ use crate::{
 /// A read stops after this many bytes, so that a slow reader does not hold on to a whole log.
 const READ_BYTES: usize = 32 * 1024;
 
-/// How large one query's log may grow.
+/// Limits of one query's log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogLimits {
     pub events: usize,
@@ -18,8 +18,8 @@ pub(super) struct LogLimits {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Log {
-    kept: VecDeque<EventSlice>,
+pub(super) struct EventLog {
+    slices: VecDeque<EventSlice>,
     /// Sequence number of the first kept event.
     first: u64,
     /// Sequence number of the next event.
@@ -27,12 +27,12 @@ pub(super) struct Log {
     bytes: usize,
 }
 
-impl Log {
+impl EventLog {
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// What is kept weighs so much.
+    /// Weight of the kept events.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -45,10 +45,10 @@ impl Log {
         usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
     }
 
-    /// Adds an event and says how many old ones had to go for it.
+    /// Adds an event and returns the number of old ones that were dropped for it.
     pub(super) fn push(&mut self, attempt: u32, at: SystemTime, body: EventBody, limits: LogLimits) -> usize {
         self.bytes += body.weight();
-        self.kept.push_back(EventSlice::One(Arc::new(Event { sequence: self.next, attempt, at, body })));
+        self.slices.push_back(EventSlice::One(Arc::new(Event { sequence: self.next, attempt, at, body })));
         self.next += 1;
         self.trim(limits)
     }
@@ -65,28 +65,27 @@ impl Log {
         let count = batch.len();
         self.bytes += batch.size(0..count);
         self.next = batch.sequence(count);
-        self.kept.push_back(EventSlice::Messages(Arc::new(batch), 0..count));
+        self.slices.push_back(EventSlice::Messages(Arc::new(batch), 0..count));
         self.trim(limits)
     }
 
-    /// Adds the final event. It pushes no other out, since someone may still want that: the log goes past its limits by
-    /// this one event.
+    /// Adds the final event without dropping another one: the log exceeds its limits by this one event.
     pub(super) fn push_last(&mut self, attempt: u32, at: SystemTime, body: EventBody) {
         self.push(attempt, at, body, LogLimits { events: usize::MAX, bytes: usize::MAX });
     }
 
-    /// The first sequence number that would still be kept if so many events of this weight together were added. `None` if not
-    /// even all of them would; but one alone always is.
+    /// The first sequence number that would still be kept if that many events with this total weight were added. `None` if some
+    /// of the added ones would be dropped themselves; a single one never is.
     pub(super) fn first_after(&self, events: usize, weight: usize, limits: LogLimits) -> Option<u64> {
         let fits = |count, bytes| count <= limits.events && bytes <= limits.bytes;
         let (mut count, mut bytes, mut first) = (self.count() + events, self.bytes + weight, self.first);
-        for kept in &self.kept {
-            for index in 0..kept.len() {
+        for slices in &self.slices {
+            for index in 0..slices.len() {
                 if fits(count, bytes) {
                     return Some(first);
                 }
                 count -= 1;
-                bytes -= kept.weight(index);
+                bytes -= slices.weight(index);
                 first += 1;
             }
         }
@@ -97,12 +96,12 @@ impl Log {
     fn trim(&mut self, limits: LogLimits) -> usize {
         let before = self.first;
         while self.count() > 1 && (self.count() > limits.events || self.bytes > limits.bytes) {
-            let Some(oldest) = self.kept.front_mut() else { break };
+            let Some(oldest) = self.slices.front_mut() else { break };
             self.bytes -= oldest.weight(0);
             self.first += 1;
             match oldest {
                 EventSlice::Messages(_, range) if range.len() > 1 => range.start += 1,
-                _ => drop(self.kept.pop_front()),
+                _ => drop(self.slices.pop_front()),
             }
         }
         usize::try_from(self.first - before).unwrap_or(usize::MAX)
@@ -112,7 +111,7 @@ impl Log {
     pub(super) fn read(&self, from: u64, max: usize) -> Vec<EventSlice> {
         let mut batch = Vec::new();
         if from < self.first
-            && let Some(oldest) = self.kept.front()
+            && let Some(oldest) = self.slices.front()
         {
             let (attempt, at) = oldest.origin();
             let body = EventBody::Gap { first: from, last: self.first - 1 };
@@ -120,26 +119,26 @@ impl Log {
         }
         let mut next = from.max(self.first);
         let (mut count, mut bytes) = (0, 0);
-        for kept in self.kept.range(self.kept.partition_point(|kept| kept.end() <= next)..) {
-            let begin = kept.len().saturating_sub(usize::try_from(kept.end() - next).unwrap_or(usize::MAX));
+        for slices in self.slices.range(self.slices.partition_point(|slices| slices.end() <= next)..) {
+            let begin = slices.len().saturating_sub(usize::try_from(slices.end() - next).unwrap_or(usize::MAX));
             let mut end = begin;
-            while end < kept.len() && count < max && bytes < READ_BYTES {
-                bytes += kept.weight(end);
+            while end < slices.len() && count < max && bytes < READ_BYTES {
+                bytes += slices.weight(end);
                 count += 1;
                 end += 1;
             }
             if begin == end {
                 break;
             }
-            batch.push(kept.slice(begin..end));
+            batch.push(slices.slice(begin..end));
             next += (end - begin) as u64;
         }
         batch
     }
 
-    /// The event that was added last, if it came alone, as the final one does.
+    /// The last event, if it is not part of a batch; the final event never is.
     pub(super) fn last(&self) -> Option<&Arc<Event>> {
-        match self.kept.back()? {
+        match self.slices.back()? {
             EventSlice::One(event) => Some(event),
             EventSlice::Messages(..) => None,
         }
@@ -160,7 +159,7 @@ mod tests {
         "7".repeat(length)
     }
 
-    fn push_lengths(log: &mut Log, lengths: &[usize], limits: LogLimits) -> usize {
+    fn push_lengths(log: &mut EventLog, lengths: &[usize], limits: LogLimits) -> usize {
         let mut builder = MessageBatchBuilder::default();
         for length in lengths {
             builder.push_checked(&of_length(*length), 0);
@@ -176,12 +175,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_that_came_together_are_kept_like_those_that_came_one_by_one(
+        fn batched_messages_are_kept_like_single_ones(
             batches in prop::collection::vec(prop::collection::vec(prop_oneof![1..9_usize, 1..20_000_usize], 0..9), 0..9),
             limits in (1..30_usize, 1..60_000_usize).prop_map(|(events, bytes)| LogLimits { events, bytes }),
             (from, max, weight) in (0..70_u64, 1..40_usize, 0..30_000_usize),
         ) {
-            let (mut together, mut apart, mut dropped) = (Log::default(), Log::default(), (0, 0));
+            let (mut together, mut apart, mut dropped) = (EventLog::default(), EventLog::default(), (0, 0));
             for lengths in batches {
                 dropped.0 += push_lengths(&mut together, &lengths, limits);
                 dropped.1 += lengths.iter().map(|length| push_lengths(&mut apart, &[*length], limits)).sum::<usize>();
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    fn read(log: &Log, from: u64, max: usize) -> Vec<Event> {
+    fn read(log: &EventLog, from: u64, max: usize) -> Vec<Event> {
         log.read(from, max).iter().flat_map(EventSlice::to_events).collect()
     }
 
@@ -209,8 +208,8 @@ mod tests {
         EventBody::Message { content: JsonText::parse(n.to_string()).unwrap() }
     }
 
-    fn log_of(n: usize, limits: LogLimits) -> Log {
-        let mut log = Log::default();
+    fn log_of(n: usize, limits: LogLimits) -> EventLog {
+        let mut log = EventLog::default();
         for i in 0..n {
             log.push(1, SystemTime::UNIX_EPOCH, message(i), limits);
         }
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_events_from_zero_without_holes() {
+    fn events_are_numbered_from_zero_without_holes() {
         let log = log_of(5, WIDE);
         assert_eq!(sequences(&read(&log, 0, 100)), [0, 1, 2, 3, 4]);
         assert_eq!(sequences(&read(&log, 3, 100)), [3, 4]);
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_a_reader_what_is_no_longer_kept() {
+    fn dropped_events_are_reported_as_a_gap() {
         let log = log_of(10, LogLimits { events: 4, ..WIDE });
         let events = read(&log, 2, 100);
         assert_eq!(events[0].body, EventBody::Gap { first: 2, last: 5 });
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_bytes_but_keeps_the_newest_event() {
+    fn byte_limit_spares_the_newest_event() {
         let mut log = log_of(10, LogLimits { bytes: 3, ..WIDE });
         assert_eq!(log.first(), 7);
         let big = EventBody::Message { content: JsonText::parse("[1,2,3,4,5,6]").unwrap() };

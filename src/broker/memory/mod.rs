@@ -5,6 +5,7 @@ mod arrivals;
 mod claims;
 mod entry;
 mod index;
+mod kind_state;
 mod lease;
 mod log;
 #[cfg(test)]
@@ -16,7 +17,6 @@ mod reader;
 mod readers;
 mod record;
 mod retention;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -45,15 +45,15 @@ use super::{
     Unavailable,
 };
 use entry::Entry;
-use index::{Index, Keep};
-use owners::{OwnerLimits, Owners};
+use index::{QueryIndex, RetentionLimits};
+use kind_state::{KindState, WaitingTotals};
+use owners::{OwnerCounts, OwnerLimits};
 use retention::{Deadlines, STOPPED};
-use tally::{KindTally, Waiting};
 
 pub use lease::MemoryLease;
 pub use reader::MemoryReader;
 
-/// The bounds of what is kept.
+/// Limits of the memory broker.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLimits {
     /// Queries that may wait, and bytes of their payloads.
@@ -62,10 +62,10 @@ pub struct MemoryLimits {
     /// Events and bytes of one query's log.
     pub max_events: usize,
     pub max_bytes: usize,
-    /// What happens when a log is full and its readers are slow, after the worker has waited this long.
+    /// Applied when a log is full and its readers are slow, after the worker has waited for `max_stall`.
     pub overflow: Overflow,
     pub max_stall: Duration,
-    /// How long, how many, and in how many bytes, ended queries are kept.
+    /// Age, number and bytes of the ended queries that are kept.
     pub retention: Duration,
     pub max_ended: usize,
     pub max_ended_bytes: usize,
@@ -73,9 +73,9 @@ pub struct MemoryLimits {
     pub max_dead: usize,
     pub max_dead_bytes: usize,
     pub max_dead_age: Duration,
-    /// After how long a waiting query counts as one priority more urgent. `None`: never.
+    /// Time after which a waiting query counts as one priority more urgent. `None`: never.
     pub aging: Option<Duration>,
-    /// How many queries of one owner may wait, and run, in all kinds together.
+    /// Queries of one owner that may wait, and run, in all kinds together.
     pub max_queries_per_owner: Option<usize>,
     pub max_running_per_owner: Option<usize>,
 }
@@ -85,8 +85,8 @@ impl MemoryLimits {
         OwnerLimits { waiting: self.max_queries_per_owner, running: self.max_running_per_owner }
     }
 
-    fn keep(&self) -> Keep {
-        Keep {
+    fn keep(&self) -> RetentionLimits {
+        RetentionLimits {
             retention: self.retention,
             max_ended: self.max_ended,
             max_ended_bytes: self.max_ended_bytes,
@@ -101,12 +101,12 @@ impl MemoryLimits {
 #[derive(Debug)]
 pub struct MemoryBroker {
     limits: MemoryLimits,
-    index: Mutex<Index>,
-    kinds: RwLock<HashMap<Arc<str>, Arc<KindTally>, RandomState>>,
+    index: Mutex<QueryIndex>,
+    kinds: RwLock<HashMap<Arc<str>, Arc<KindState>, RandomState>>,
     deadlines: Deadlines,
     next_number: AtomicU64,
-    waiting: Arc<Waiting>,
-    owners: Arc<Owners>,
+    waiting: Arc<WaitingTotals>,
+    owners: Arc<OwnerCounts>,
     closed: AtomicBool,
     arrival: Notify,
     metrics: Arc<QueryMetrics>,
@@ -122,7 +122,7 @@ impl MemoryBroker {
             deadlines: Deadlines::default(),
             next_number: AtomicU64::new(1),
             waiting: Arc::default(),
-            owners: Arc::new(Owners::new(limits.owners())),
+            owners: Arc::new(OwnerCounts::new(limits.owners())),
             closed: AtomicBool::new(false),
             arrival: Notify::new(),
             metrics,
@@ -130,16 +130,16 @@ impl MemoryBroker {
         }
     }
 
-    fn tally(&self, kind: &str) -> Option<Arc<KindTally>> {
+    fn kind_state(&self, kind: &str) -> Option<Arc<KindState>> {
         self.kinds.read().get(kind).cloned()
     }
 
-    fn tally_or_create(&self, kind: &Arc<str>) -> Arc<KindTally> {
-        if let Some(tally) = self.tally(kind) {
-            return tally;
+    fn kind_state_or_create(&self, kind: &Arc<str>) -> Arc<KindState> {
+        if let Some(kind_state) = self.kind_state(kind) {
+            return kind_state;
         }
         let (waiting, owners) = (self.waiting.clone(), self.owners.clone());
-        let new = || Arc::new(KindTally::new(&self.limits, waiting, owners, self.metrics.kind(kind)));
+        let new = || Arc::new(KindState::new(&self.limits, waiting, owners, self.metrics.kind(kind)));
         self.kinds.write().entry(kind.clone()).or_insert_with(new).clone()
     }
 
@@ -182,49 +182,49 @@ impl MemoryBroker {
 
     pub(super) async fn requeue(&self, id: &QueryId, new_id: QueryId) -> Result<(), DeadLetterError> {
         let entry = self.index.lock().dead_letter(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
-        let spec = entry.fixed.spec.clone();
-        let lane = entry.fixed.lane.clone();
+        let spec = entry.meta.spec.clone();
+        let lane = entry.meta.lane.clone();
         let again = NewQuery { id: new_id.clone(), spec, deadline: None, abandon_after: None, lane, trace: None };
         self.accept(again, Some(id.clone()), Instant::now())?;
-        entry.requeued_as(new_id);
-        self.index.lock().revived(Instant::now(), &entry);
+        entry.record_requeue(new_id);
+        self.index.lock().on_requeued(Instant::now(), &entry);
         Ok(())
     }
 
     pub(super) async fn purge(&self, id: &QueryId) -> Result<(), DeadLetterError> {
         let purged = self.index.lock().purge(id).ok_or_else(|| NoSuchDeadLetter(id.clone()))?;
-        Self::dismiss(&[purged]);
+        Self::uncount(&[purged]);
         Ok(())
     }
 
     pub(super) fn hold_lane(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool {
-        let tally = self.tally_or_create(&kind.into());
-        let held = tally.queue.hold(lane, worker);
-        self.pass_on_news(&tally);
+        let kind_state = self.kind_state_or_create(&kind.into());
+        let held = kind_state.queue.hold_lane(lane, worker);
+        self.wake_if_needed(&kind_state);
         held
     }
 
     pub(super) fn release_lanes(&self, kind: &str, worker: WorkerId, lane: Option<&str>) {
-        if self.tally(kind).is_some_and(|tally| tally.queue.let_go(worker, lane)) {
+        if self.kind_state(kind).is_some_and(|kind_state| kind_state.queue.release_lanes(worker, lane)) {
             self.arrival.notify_one();
         }
     }
 
     pub(super) fn lane_holder(&self, kind: &str, lane: &str) -> Option<WorkerId> {
-        self.tally(kind)?.queue.holder(lane)
+        self.kind_state(kind)?.queue.lane_holder(lane)
     }
 
     pub(super) fn open_count(&self, kind: &str) -> usize {
-        self.kinds.read().get(kind).map_or(0, |tally| tally.queue.open_count())
+        self.kinds.read().get(kind).map_or(0, |kind_state| kind_state.queue.open_count())
     }
 
     pub(super) fn has_query_for(&self, kind: &str, worker: WorkerId) -> bool {
-        self.tally(kind).is_some_and(|tally| tally.queue.waits_for(worker))
+        self.kind_state(kind).is_some_and(|kind_state| kind_state.queue.has_query_for(worker))
     }
 
     pub(super) fn demand(&self, kind: &str, lanes: usize) -> Demand {
-        let Some(tally) = self.tally(kind) else { return Demand::default() };
-        Demand { waiting: tally.waiting(), ..tally.queue.demand(lanes) }
+        let Some(kind_state) = self.kind_state(kind) else { return Demand::default() };
+        Demand { waiting: kind_state.waiting_count(), ..kind_state.queue.demand(lanes) }
     }
 
     pub(super) async fn reject(&self, id: &QueryId, reason: RejectReason, message: &str) -> bool {
@@ -232,31 +232,31 @@ impl MemoryBroker {
     }
 
     pub(super) async fn reject_waiting(&self, kind: &str, reason: RejectReason, message: &str) -> usize {
-        let Some(tally) = self.tally(kind) else { return 0 };
-        let waiting = tally.queue.drain();
+        let Some(kind_state) = self.kind_state(kind) else { return 0 };
+        let waiting = kind_state.queue.drain();
         waiting.iter().filter(|entry| self.reject_entry(entry, reason, message)).count()
     }
 
     pub(super) fn unfinished_count(&self) -> usize {
-        self.kinds.read().values().map(|tally| tally.unfinished()).sum()
+        self.kinds.read().values().map(|kind_state| kind_state.unfinished_count()).sum()
     }
 
     pub(super) fn unfinished_count_of(&self, kind: &str) -> usize {
-        self.tally(kind).map_or(0, |tally| tally.unfinished())
+        self.kind_state(kind).map_or(0, |kind_state| kind_state.unfinished_count())
     }
 
     pub(super) fn waiting_count(&self, kind: &str) -> usize {
-        self.kinds.read().get(kind).map_or(0, |tally| tally.waiting())
+        self.kinds.read().get(kind).map_or(0, |kind_state| kind_state.waiting_count())
     }
 
     pub(super) fn oldest_waiting(&self, kind: &str) -> Option<Instant> {
-        self.tally(kind)?.queue.oldest()
+        self.kind_state(kind)?.queue.oldest_waiting()
     }
 
     pub(super) fn state_counts(&self) -> Vec<(Arc<str>, QueryState, usize)> {
         let kinds = self.kinds.read();
-        let count = |(kind, tally): (&Arc<str>, &Arc<KindTally>)| {
-            QueryState::ALL.iter().map(|state| (kind.clone(), *state, tally.count(*state))).collect::<Vec<_>>()
+        let count = |(kind, kind_state): (&Arc<str>, &Arc<KindState>)| {
+            QueryState::ALL.iter().map(|state| (kind.clone(), *state, kind_state.count(*state))).collect::<Vec<_>>()
         };
         kinds.iter().flat_map(count).collect()
     }
@@ -279,9 +279,9 @@ impl MemoryBroker {
     pub(super) async fn close(&self) -> usize {
         self.closed.store(true, SeqCst);
         let kinds: Vec<_> = self.kinds.read().values().cloned().collect();
-        let waiting = kinds.iter().flat_map(|tally| tally.queue.drain());
+        let waiting = kinds.iter().flat_map(|kind_state| kind_state.queue.drain());
         let rejected = waiting.filter(|entry| self.reject_entry(entry, RejectReason::Shutdown, STOPPED)).count();
-        // Those that wait out a backoff are in no queue.
+        // Queries that wait for their retry are in no queue.
         let backing_off = self.index.lock().unfinished();
         rejected + backing_off.iter().filter(|entry| self.reject_entry(entry, RejectReason::Shutdown, STOPPED)).count()
     }

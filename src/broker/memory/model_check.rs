@@ -167,7 +167,7 @@ fn complete_against_two_cancels() {
 }
 
 #[test]
-fn a_dropped_lease_against_cancel() {
+fn dropped_lease_against_cancel() {
     let metrics = metrics();
     sample(move || {
         let broker = broker(&metrics);
@@ -187,7 +187,7 @@ fn a_dropped_lease_against_cancel() {
 }
 
 #[test]
-fn a_claim_that_is_given_back_against_cancel_and_another_claim() {
+fn released_claim_against_cancel_and_another_claim() {
     let metrics = metrics();
     sample(move || {
         let broker = broker(&metrics);
@@ -210,7 +210,7 @@ fn a_claim_that_is_given_back_against_cancel_and_another_claim() {
 }
 
 #[test]
-fn a_submit_against_its_own_cancel_and_a_claim() {
+fn submit_against_its_own_cancel_and_a_claim() {
     let metrics = metrics();
     sample(move || {
         let broker = Arc::new(MemoryBroker::new(LIMITS, metrics.clone()));
@@ -236,7 +236,7 @@ fn a_submit_against_its_own_cancel_and_a_claim() {
 
 /// One that finds its owner at the limit stands aside, and must come back even if the other ends just then.
 #[test]
-fn the_end_of_an_owners_query_against_a_claim_of_its_next() {
+fn end_of_a_query_against_a_claim_of_the_next_of_its_owner() {
     let metrics = metrics();
     sample(move || {
         let limits = MemoryLimits { max_running_per_owner: Some(1), ..LIMITS };

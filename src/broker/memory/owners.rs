@@ -1,4 +1,4 @@
-//! How many queries of each owner wait and run, in all kinds together. Nothing is counted unless there is a limit.
+//! Number of waiting and running queries of each owner, in all kinds together. Counts nothing unless there is a limit.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ pub(super) struct OwnerLimits {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Owners {
+pub(super) struct OwnerCounts {
     limits: OwnerLimits,
-    counts: Mutex<HashMap<Box<str>, Count>>,
+    counts: Mutex<HashMap<Box<str>, OwnerCount>>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
+struct OwnerCount {
     waiting: usize,
     running: usize,
 }
@@ -26,25 +26,25 @@ fn runs(state: QueryState) -> bool {
     matches!(state, QueryState::Processing | QueryState::Streaming)
 }
 
-impl Owners {
+impl OwnerCounts {
     pub(super) fn new(limits: OwnerLimits) -> Self {
         Self { limits, counts: Mutex::default() }
     }
 
-    fn is_off(&self) -> bool {
+    fn is_unlimited(&self) -> bool {
         self.limits.waiting.is_none() && self.limits.running.is_none()
     }
 
-    /// If as many queries of the owner wait as may: how many do, and the limit.
-    pub(super) fn full(&self, owner: &str) -> Option<(usize, usize)> {
+    /// Number of waiting queries and the limit, if the owner has reached it.
+    pub(super) fn waiting_limit_reached(&self, owner: &str) -> Option<(usize, usize)> {
         let limit = self.limits.waiting?;
         let waiting = self.counts.lock().get(owner).map_or(0, |count| count.waiting);
         (waiting >= limit).then_some((waiting, limit))
     }
 
     /// Counts a query as running, unless the owner runs as many as it may.
-    pub(super) fn begin(&self, owner: Option<&str>) -> bool {
-        let (Some(owner), false) = (owner, self.is_off()) else { return true };
+    pub(super) fn try_start(&self, owner: Option<&str>) -> bool {
+        let (Some(owner), false) = (owner, self.is_unlimited()) else { return true };
         let mut counts = self.counts.lock();
         let running = counts.get(owner).map_or(0, |count| count.running);
         let free = self.limits.running.is_none_or(|limit| running < limit);
@@ -54,19 +54,19 @@ impl Owners {
         free
     }
 
-    /// A query that was counted as running does not run after all.
-    pub(super) fn did_not_begin(&self, owner: Option<&str>) {
+    /// Uncounts a query that does not run after all.
+    pub(super) fn undo_start(&self, owner: Option<&str>) {
         self.change(owner, |count| count.running -= 1);
     }
 
-    pub(super) fn entered(&self, owner: Option<&str>, state: QueryState) {
+    pub(super) fn on_enter(&self, owner: Option<&str>, state: QueryState) {
         if state == QueryState::Pending {
             self.change(owner, |count| count.waiting += 1);
         }
     }
 
-    /// A query went from one state to another. That it begins to run was counted by [`Self::begin`].
-    pub(super) fn moved(&self, owner: Option<&str>, from: QueryState, to: QueryState) {
+    /// Counts a change of state. The beginning of a run was counted by [`Self::try_start`].
+    pub(super) fn on_move(&self, owner: Option<&str>, from: QueryState, to: QueryState) {
         let waiting = (from == QueryState::Pending, to == QueryState::Pending);
         let stopped = runs(from) && !runs(to);
         if waiting.0 != waiting.1 || stopped {
@@ -77,17 +77,17 @@ impl Owners {
         }
     }
 
-    fn change(&self, owner: Option<&str>, change: impl FnOnce(&mut Count)) {
-        let (Some(owner), false) = (owner, self.is_off()) else { return };
+    fn change(&self, owner: Option<&str>, change: impl FnOnce(&mut OwnerCount)) {
+        let (Some(owner), false) = (owner, self.is_unlimited()) else { return };
         let mut counts = self.counts.lock();
         let count = at(&mut counts, owner);
         change(count);
-        if *count == Count::default() {
+        if *count == OwnerCount::default() {
             counts.remove(owner);
         }
     }
 
-    /// Whether anyone waits for another query of its owner to end.
+    /// True if a query may have to wait for another one of its owner to end.
     pub(super) fn limits_running(&self) -> bool {
         self.limits.running.is_some()
     }
@@ -98,9 +98,9 @@ impl Owners {
     }
 }
 
-fn at<'a>(counts: &'a mut HashMap<Box<str>, Count>, owner: &str) -> &'a mut Count {
+fn at<'a>(counts: &'a mut HashMap<Box<str>, OwnerCount>, owner: &str) -> &'a mut OwnerCount {
     if !counts.contains_key(owner) {
-        counts.insert(owner.into(), Count::default());
+        counts.insert(owner.into(), OwnerCount::default());
     }
     counts.get_mut(owner).expect("inserted if it was missing")
 }

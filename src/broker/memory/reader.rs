@@ -20,13 +20,13 @@ pub struct MemoryReader {
     number: u64,
     next: u64,
     /// True once the final event was handed out.
-    told_end: bool,
+    is_done: bool,
 }
 
 impl MemoryReader {
     pub(super) fn new(broker: Arc<MemoryBroker>, entry: Arc<Entry>, from: u64) -> Self {
         let number = entry.attach_reader(from);
-        Self { broker, entry, number, next: from, told_end: false }
+        Self { broker, entry, number, next: from, is_done: false }
     }
 }
 
@@ -42,11 +42,11 @@ impl Stream for MemoryReader {
     type Item = Result<Vec<EventSlice>, Unavailable>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.told_end {
+        if self.is_done {
             return Poll::Ready(None);
         }
         let Some(read) = self.entry.read(self.number, self.next, context.waker()) else { return Poll::Pending };
-        self.told_end = read.over;
+        self.is_done = read.over;
         if let Some(last) = read.batch.last() {
             self.next = last.end();
             return Poll::Ready(Some(Ok(read.batch)));

@@ -1,4 +1,4 @@
-//! Who reads a query's log, and how far each has come.
+//! The readers of a query's log, each with its position.
 
 use std::{
     task::Waker,
@@ -7,22 +7,22 @@ use std::{
 
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    cursors: Vec<Cursor>,
+    cursors: Vec<ReaderCursor>,
     next_reader: u64,
-    /// Since when nobody reads, if someone did.
+    /// Time at which the last reader left.
     unread_since: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Cursor {
+struct ReaderCursor {
     reader: u64,
-    /// The next sequence number that it wants.
+    /// Sequence number of the next event to read.
     next: u64,
-    /// While it waits for that.
+    /// Set while the reader waits for that event.
     waker: Option<Waker>,
 }
 
-/// Readers to be woken. Mostly there is one.
+/// Readers to be woken. The first one, mostly the only one, takes no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Wakers {
     first: Option<Waker>,
@@ -39,7 +39,7 @@ impl Readers {
     pub(super) fn attach(&mut self, from: u64) -> u64 {
         let reader = self.next_reader;
         self.next_reader += 1;
-        self.cursors.push(Cursor { reader, next: from, waker: None });
+        self.cursors.push(ReaderCursor { reader, next: from, waker: None });
         self.unread_since = None;
         reader
     }
@@ -47,32 +47,32 @@ impl Readers {
     pub(super) fn detach(&mut self, reader: u64, now: Instant) {
         self.cursors.retain(|cursor| cursor.reader != reader);
         if self.cursors.is_empty() {
-            // An ended query is kept for long, and mostly nobody reads it again.
+            // An ended query is kept for long, and is rarely read again: free the allocation.
             self.cursors = Vec::new();
             self.unread_since = Some(now);
         }
     }
 
-    pub(super) fn moved(&mut self, reader: u64, next: u64) {
+    pub(super) fn advance(&mut self, reader: u64, next: u64) {
         if let Some(cursor) = self.find(reader) {
             cursor.next = next;
         }
     }
 
-    /// The reader has read all there is. It is woken once when there is more.
-    pub(super) fn waits(&mut self, reader: u64, waker: &Waker) {
+    /// Registers a reader that has read all events, to be woken once when there are more.
+    pub(super) fn set_waker(&mut self, reader: u64, waker: &Waker) {
         if let Some(cursor) = self.find(reader) {
             cursor.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
         }
     }
 
-    /// Those who wait, who do so no more.
-    pub(super) fn call(&mut self) -> Wakers {
+    /// Takes the wakers of the readers that wait.
+    pub(super) fn take_wakers(&mut self) -> Wakers {
         let mut waiting = self.cursors.iter_mut().filter_map(|cursor| cursor.waker.take());
         Wakers { first: waiting.next(), others: waiting.collect() }
     }
 
-    fn find(&mut self, reader: u64) -> Option<&mut Cursor> {
+    fn find(&mut self, reader: u64) -> Option<&mut ReaderCursor> {
         self.cursors.iter_mut().find(|cursor| cursor.reader == reader)
     }
 
@@ -80,13 +80,13 @@ impl Readers {
         self.cursors.is_empty()
     }
 
-    /// Whether someone has not read the event `sequence` yet.
-    pub(super) fn wants(&self, sequence: u64) -> bool {
+    /// True if a reader has not read the event `sequence` yet.
+    pub(super) fn has_reader_behind(&self, sequence: u64) -> bool {
         self.cursors.iter().any(|cursor| cursor.next <= sequence)
     }
 
-    /// Whether nobody has been reading for this long, after someone did.
-    pub(super) fn gone_for(&self, patience: Duration, now: Instant) -> bool {
+    /// True if the last reader left at least this long ago.
+    pub(super) fn has_been_unread_for(&self, patience: Duration, now: Instant) -> bool {
         self.unread_since.is_some_and(|since| now.duration_since(since) >= patience)
     }
 }
@@ -96,19 +96,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_who_lags_and_since_when_nobody_reads() {
+    fn readers_know_who_lags_and_since_when_nobody_reads() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let mut readers = Readers::default();
-        assert!(!readers.wants(0) && !readers.gone_for(Duration::ZERO, now), "nobody has ever read");
+        assert!(
+            !readers.has_reader_behind(0) && !readers.has_been_unread_for(Duration::ZERO, now),
+            "nobody has ever read"
+        );
         let (fast, slow) = (readers.attach(0), readers.attach(3));
-        readers.moved(fast, 10);
-        assert!(readers.wants(3) && readers.wants(9) && !readers.wants(2));
+        readers.advance(fast, 10);
+        assert!(readers.has_reader_behind(3) && readers.has_reader_behind(9) && !readers.has_reader_behind(2));
         readers.detach(slow, now);
-        assert!(!readers.wants(9) && readers.wants(10) && !readers.is_empty());
+        assert!(!readers.has_reader_behind(9) && readers.has_reader_behind(10) && !readers.is_empty());
         readers.detach(fast, now);
-        assert!(readers.gone_for(second, now + second) && !readers.gone_for(second, now));
+        assert!(readers.has_been_unread_for(second, now + second) && !readers.has_been_unread_for(second, now));
         readers.attach(0);
-        assert!(!readers.gone_for(Duration::ZERO, now + second));
+        assert!(!readers.has_been_unread_for(Duration::ZERO, now + second));
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of one query of the memory broker, as plain data.
+//! The data of one query of the memory broker.
 
 use std::{
     sync::Arc,
@@ -16,110 +16,110 @@ use crate::{
 };
 
 use super::{
-    log::Log,
-    queue::Ticket,
+    kind_state::KindState,
+    log::EventLog,
+    queue::RankTag,
     readers::{Readers, Wakers},
-    tally::KindTally,
 };
 
-/// Everything fixed about a query when it arrives.
+/// The part of a query that does not change after its arrival.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct QueryMeta {
     pub id: QueryId,
-    /// Order of arrival, never reused.
+    /// Arrival number, never reused.
     pub number: u64,
     pub spec: QuerySpec,
     /// The client's own deadline.
     pub deadline: Option<Instant>,
     pub abandon_after: Option<Duration>,
-    /// Boxed because few have any.
-    pub extras: Option<Box<Extras>>,
-    /// Queries that must reach the same worker share one.
+    pub rare: Option<Box<RareMeta>>,
     pub lane: Option<Arc<str>>,
-    pub tally: Arc<KindTally>,
+    pub kind_state: Arc<KindState>,
 }
 
-/// What few queries have, in one place, so that the others pay for none of it.
+/// Data that few queries have, boxed so that the others do not pay for it.
 #[derive(Debug)]
-pub(super) struct Extras {
+pub(super) struct RareMeta {
     pub requeued_from: Option<QueryId>,
-    /// Until it ends.
+    /// Taken when the query ends.
     pub trace: Mutex<Option<Box<QueryTrace>>>,
 }
 
-/// What changes about a query. One that only waits has no story yet, which keeps a long queue small.
+/// The part of a query that changes. A query that only waits has no [`RunState`] yet, which keeps a long queue small.
 #[derive(Debug)]
 pub(super) struct Record {
     pub state: QueryState,
-    story: Option<Box<Story>>,
+    run: Option<Box<RunState>>,
 }
 
-/// What has happened to a query since it arrived.
+/// State of a query that was claimed, read, cancelled or ended.
 #[derive(Debug, Default)]
-pub(super) struct Story {
-    pub log: Log,
+pub(super) struct RunState {
+    pub log: EventLog,
     pub attempts: AttemptCounts,
     pub failures: Vec<FailedAttempt>,
-    pub holder: Option<Holder>,
-    /// Where it stood in line when it was claimed last.
-    pub ticket: Ticket,
-    pub cancel: Option<Box<Cancelling>>,
+    pub holder: Option<LeaseHolder>,
+    /// Rank and tag when it was claimed last.
+    pub rank_tag: RankTag,
+    pub cancel: Option<Box<PendingCancel>>,
     pub retry_at: Option<Instant>,
     pub dead_letter: bool,
     pub requeued_as: Option<QueryId>,
     pub worker: Option<WorkerId>,
     pub readers: Readers,
-    /// Wakes whoever waits for readers to come along, if anybody ever did.
+    /// Notified when a reader has made progress; set once a lease has waited for that.
     pub room: Option<Arc<Notify>>,
     pub started_at: Option<SystemTime>,
     pub ended_at: Option<SystemTime>,
 }
 
-/// Who runs the query now. The token is what fences off everyone who ran it before.
+/// Holder of the current lease. The token fences off those who held it before.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub(super) struct LeaseHolder {
     pub token: u64,
     pub notify: Option<Arc<Notify>>,
 }
 
 /// A cancel that was accepted while a worker had the query.
 #[derive(Debug)]
-pub(super) struct Cancelling {
+pub(super) struct PendingCancel {
     pub reason: Arc<str>,
     pub since: Instant,
 }
 
-/// What a claimant gets.
+/// Result of a claim.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Grant {
     pub token: u64,
     pub attempts: AttemptCounts,
     pub trace: Option<TraceLink>,
 }
 
-/// What became of a query whose attempt ended.
+/// State of a query whose attempt ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Finished {
+pub(super) enum FinishResult {
     Over(QueryState),
     RetryAt(Instant),
 }
 
-/// What became of a query that was given back.
+/// State of a query that was given back.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Released {
+pub(super) enum ReleaseResult {
     Waiting,
     Ended,
-    NotOurs,
+    LeaseLost,
 }
 
-/// Whether output may push out events that a reader still wants.
+/// Treatment of output for which a log has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    Respect,
+pub(super) enum Backpressure {
+    /// It waits until the readers have read on.
+    Apply,
+    /// It pushes out the oldest events.
     Ignore,
 }
 
-impl Extras {
+impl RareMeta {
     pub(super) fn new(requeued_from: Option<QueryId>, trace: Option<Box<QueryTrace>>) -> Option<Box<Self>> {
         let any = requeued_from.is_some() || trace.is_some();
         any.then(|| Box::new(Self { requeued_from, trace: Mutex::new(trace) }))
@@ -128,45 +128,44 @@ impl Extras {
 
 impl Record {
     pub(super) fn new() -> Self {
-        Self { state: QueryState::Pending, story: None }
+        Self { state: QueryState::Pending, run: None }
     }
 
-    pub(super) fn story(&self) -> Option<&Story> {
-        self.story.as_deref()
+    pub(super) fn run(&self) -> Option<&RunState> {
+        self.run.as_deref()
     }
 
-    pub(super) fn story_mut(&mut self) -> &mut Story {
-        self.story.get_or_insert_default()
+    pub(super) fn run_mut(&mut self) -> &mut RunState {
+        self.run.get_or_insert_default()
     }
 
     pub(super) fn attempt(&self) -> u32 {
-        self.story().map_or(0, |story| story.attempts.attempt)
+        self.run().map_or(0, |run| run.attempts.attempt)
     }
 
     pub(super) fn is_dead_letter(&self) -> bool {
-        self.story().is_some_and(|story| story.dead_letter)
+        self.run().is_some_and(|run| run.dead_letter)
     }
 
     pub(super) fn check(&self, token: u64) -> Result<(), LeaseLost> {
-        match self.story().and_then(|story| story.holder.as_ref()) {
+        match self.run().and_then(|run| run.holder.as_ref()) {
             Some(holder) if holder.token == token => Ok(()),
             _ => Err(LeaseLost),
         }
     }
 
-    /// Those to be woken because there is something new, once the record is free.
-    pub(super) fn call_readers(&mut self) -> Wakers {
-        self.story.as_mut().map(|story| story.readers.call()).unwrap_or_default()
+    /// The readers that wait for events, to be woken once the lock is free.
+    pub(super) fn take_wakers(&mut self) -> Wakers {
+        self.run.as_mut().map(|run| run.readers.take_wakers()).unwrap_or_default()
     }
 
-    /// Who waits for readers to come along.
     pub(super) fn room(&self) -> Option<Arc<Notify>> {
-        self.story()?.room.clone()
+        self.run()?.room.clone()
     }
 }
 
-impl Story {
-    pub(super) fn failed(&mut self, failure: Failure) {
+impl RunState {
+    pub(super) fn record_failure(&mut self, failure: Failure) {
         self.failures.push(FailedAttempt { attempt: self.attempts.attempt, at: SystemTime::now(), failure });
     }
 }

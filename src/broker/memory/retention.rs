@@ -31,13 +31,13 @@ pub(super) struct Deadlines {
 
 impl Deadlines {
     pub(super) fn add(&self, entry: &Arc<Entry>, at: Instant) {
-        self.entries.lock().insert((at, entry.fixed.number), Arc::downgrade(entry));
+        self.entries.lock().insert((at, entry.meta.number), Arc::downgrade(entry));
         self.added.notify_one();
     }
 
     pub(super) fn remove(&self, entry: &Entry, at: Option<Instant>) {
         if let Some(at) = at {
-            self.entries.lock().remove(&(at, entry.fixed.number));
+            self.entries.lock().remove(&(at, entry.meta.number));
         }
     }
 
@@ -69,36 +69,36 @@ impl MemoryBroker {
     /// Begins the retention of a query that has just ended.
     pub(super) fn retire(&self, entry: Arc<Entry>, now: Instant) {
         self.deadlines.remove(&entry, entry.expires());
-        let forgotten = {
+        let evicted = {
             let mut index = self.index.lock();
-            index.ended(now, entry);
-            index.forget(now, self.limits.keep())
+            index.retain(now, entry);
+            index.evict(now, self.limits.keep())
         };
-        Self::dismiss(&forgotten);
+        Self::uncount(&evicted);
     }
 
     /// The same for one that ended while it waited.
     fn retire_waiting(&self, entry: Arc<Entry>) {
-        self.leave_line(&entry);
+        self.leave_queue(&entry);
         self.retire(entry, Instant::now());
     }
 
-    pub(super) fn leave_line(&self, entry: &Entry) {
-        if entry.fixed.tally.queue.remove(entry) {
+    pub(super) fn leave_queue(&self, entry: &Entry) {
+        if entry.meta.kind_state.queue.remove(entry) {
             self.arrival.notify_one();
         }
     }
 
-    pub(super) fn dismiss(forgotten: &[Arc<Entry>]) {
-        for entry in forgotten {
-            entry.fixed.tally.left(entry.state(), entry.payload_bytes());
+    pub(super) fn uncount(evicted: &[Arc<Entry>]) {
+        for entry in evicted {
+            entry.meta.kind_state.on_leave(entry.state(), entry.payload_bytes());
         }
     }
 
     pub(super) fn reject_expired(&self, entry: &Arc<Entry>) {
         let message = format!(
             "no worker of kind {} was free within {:.1} s, and the query may wait no longer",
-            entry.fixed.spec.kind,
+            entry.meta.spec.kind,
             entry.submitted.elapsed().as_secs_f64()
         );
         self.reject_entry(entry, RejectReason::Deadline, &message);
@@ -134,8 +134,8 @@ impl MemoryBroker {
                 self.retire_waiting(entry);
             }
         }
-        let forgotten = self.index.lock().forget(now, self.limits.keep());
-        Self::dismiss(&forgotten);
+        let evicted = self.index.lock().evict(now, self.limits.keep());
+        Self::uncount(&evicted);
         let regular = now + EXPIRE_INTERVAL;
         next.map_or(regular, |at| at.min(regular))
     }

@@ -1,13 +1,13 @@
 //! The memory broker through its public face.
 
 mod arrivals;
+mod batches;
 mod full;
 mod lanes;
 mod order;
 mod owners;
 mod recovery;
 mod reference;
-mod together;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    record::{Finished, Room},
+    record::{Backpressure, FinishResult},
     *,
 };
 use crate::{
@@ -130,7 +130,7 @@ async fn ending(broker: &Arc<MemoryBroker>, query: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn serves_by_priority_and_in_order_of_arrival_within_one() {
+async fn queries_are_served_by_priority_and_then_in_order_of_arrival() {
     let broker = broker();
     for (id, priority) in [("a", 5), ("b", 0), ("c", 5), ("d", 0), ("e", 1)] {
         broker.submit(query(id, priority)).await.unwrap();
@@ -143,7 +143,7 @@ async fn serves_by_priority_and_in_order_of_arrival_within_one() {
 }
 
 #[tokio::test]
-async fn a_released_query_keeps_its_place_and_its_attempts() {
+async fn released_query_keeps_its_place_and_its_attempts() {
     let broker = broker();
     broker.submit(query("first", 0)).await.unwrap();
     broker.submit(query("second", 0)).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_released_query_keeps_its_place_and_its_attempts() {
 }
 
 #[tokio::test]
-async fn the_queue_is_bounded_by_those_that_wait() {
+async fn queue_limit_counts_waiting_queries_only() {
     let broker = broker_with(MemoryLimits { max_queries: 2, ..LIMITS });
     broker.submit(query("a", 0)).await.unwrap();
     broker.submit(query("b", 0)).await.unwrap();
@@ -169,7 +169,7 @@ async fn the_queue_is_bounded_by_those_that_wait() {
 }
 
 #[tokio::test]
-async fn the_same_submit_twice_is_one_query_and_another_body_is_refused() {
+async fn repeated_submit_is_one_query_and_another_body_is_refused() {
     let broker = broker();
     let first = broker.submit(query("a", 0)).await.unwrap();
     assert_eq!(first, Submitted { state: QueryState::Pending, existed: false });
@@ -205,7 +205,7 @@ async fn readers_see_everything_once_from_where_they_ask() {
 }
 
 #[tokio::test]
-async fn a_cancel_rings_for_whoever_has_the_query() {
+async fn cancel_notifies_the_claimant() {
     let broker = broker();
     let notify = Arc::default();
     broker.submit(query("a", 0)).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_cancel_rings_for_whoever_has_the_query() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
+async fn cancel_ends_a_waiting_query_at_once_and_asks_a_running_one() {
     let broker = broker();
     broker.submit(query("waits", 1)).await.unwrap();
     assert_eq!(broker.cancel(&id("waits"), "why").await, Ok(CancelOutcome::Queued));
@@ -239,7 +239,7 @@ async fn a_cancel_ends_a_waiting_query_at_once_and_tells_a_running_one() {
 }
 
 #[tokio::test]
-async fn a_cancel_in_the_dispatch_window_ends_a_query_that_is_given_back() {
+async fn cancel_before_a_release_ends_the_query() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     let lease = claim(&broker).await.unwrap().lease;
@@ -251,26 +251,26 @@ async fn a_cancel_in_the_dispatch_window_ends_a_query_that_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_stale_lease_is_refused() {
+async fn stale_lease_is_refused() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     let entry = broker.find(&id("a")).unwrap();
-    let held = entry.claim(CLAIMANT, queue::Ticket::default()).unwrap();
-    assert_eq!(entry.append(held.token.wrapping_add(1), &mut vec![message(1)], Room::Respect), Err(LeaseLost));
+    let held = entry.claim(CLAIMANT, queue::RankTag::default()).unwrap();
+    assert_eq!(entry.append(held.token.wrapping_add(1), &mut vec![message(1)], Backpressure::Apply), Err(LeaseLost));
     assert_eq!(
         entry.finish(held.token.wrapping_add(1), Vec::new(), Ending::plain(complete()), Instant::now()),
         Err(LeaseLost)
     );
     assert_eq!(
         entry.finish(held.token, Vec::new(), Ending::plain(complete()), Instant::now()),
-        Ok(Finished::Over(QueryState::Complete))
+        Ok(FinishResult::Over(QueryState::Complete))
     );
-    assert_eq!(entry.append(held.token, &mut vec![message(1)], Room::Ignore), Err(LeaseLost));
+    assert_eq!(entry.append(held.token, &mut vec![message(1)], Backpressure::Ignore), Err(LeaseLost));
     assert_eq!(entry.finish(held.token, Vec::new(), Ending::plain(complete()), Instant::now()), Err(LeaseLost));
 }
 
 #[tokio::test]
-async fn a_dropped_lease_still_ends_its_query() {
+async fn dropped_lease_still_ends_its_query() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     drop(claim(&broker).await.unwrap());
@@ -278,7 +278,7 @@ async fn a_dropped_lease_still_ends_its_query() {
 }
 
 #[tokio::test]
-async fn ended_queries_are_forgotten_by_number_and_by_age() {
+async fn ended_queries_are_evicted_by_number_and_by_age() {
     let broker = broker_with(MemoryLimits { max_ended: 2, ..LIMITS });
     for name in ["a", "b", "c"] {
         broker.submit(query(name, 0)).await.unwrap();
@@ -292,7 +292,7 @@ async fn ended_queries_are_forgotten_by_number_and_by_age() {
 }
 
 #[tokio::test]
-async fn a_query_that_waited_too_long_is_rejected_by_the_chores_and_never_dispatched() {
+async fn expired_query_is_rejected_and_never_dispatched() {
     let broker = broker();
     let stop = CancellationToken::new();
     let chores = tokio::spawn({
@@ -313,7 +313,7 @@ async fn a_query_that_waited_too_long_is_rejected_by_the_chores_and_never_dispat
 }
 
 #[tokio::test]
-async fn an_abandoned_query_is_cancelled_unless_a_reader_comes_back() {
+async fn abandoned_query_is_cancelled_unless_a_reader_comes_back() {
     let broker = broker();
     let patience = Duration::from_secs(5);
     broker.submit(NewQuery { abandon_after: Some(patience), ..query("a", 0) }).await.unwrap();
@@ -332,7 +332,7 @@ async fn an_abandoned_query_is_cancelled_unless_a_reader_comes_back() {
 }
 
 #[tokio::test]
-async fn closing_rejects_all_that_wait_and_takes_no_more() {
+async fn close_rejects_waiting_queries_and_accepts_no_more() {
     let broker = broker();
     for name in ["a", "b", "c"] {
         broker.submit(query(name, 0)).await.unwrap();
@@ -372,7 +372,7 @@ async fn many_cancelled_entries_do_not_stay_in_the_heap() {
         broker.cancel(&id(&name), "").await.unwrap();
     }
     broker.submit(query("alive", 0)).await.unwrap();
-    assert!(broker.tally_or_create(&Arc::from("k")).queue.size() < 100);
+    assert!(broker.kind_state_or_create(&Arc::from("k")).queue.size() < 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -150,7 +150,7 @@ fn weighing(bytes: usize, priority: u32) -> Query {
 }
 
 #[tokio::test]
-async fn payloads_that_wait_weigh_no_more_than_they_may() {
+async fn waiting_payloads_stay_within_their_byte_limit() {
     let (_server, mut client, gate) = busy_server("max_bytes = \"10KiB\"").await;
     submit_as(&mut client, "first", weighing(6_000, 5)).await.unwrap();
     submit_as(&mut client, "low", weighing(4_000, 9)).await.unwrap();

@@ -1,8 +1,8 @@
-//! Lanes: queries that must reach the same worker, in a line of their own, and who holds it.
+//! Lanes: queries that must reach the same worker, with the worker that holds them.
 //!
-//! A lane stands in another line only by its first query: in that of its holder, or in that of all open lanes. So opening
-//! a lane, or holding it, costs the same however many queries wait in it, and it is never in the way of another. What was
-//! shown before stays in those lines until it is met, and is told from what is shown now by its key.
+//! A lane publishes only its first query, its head: in the heap of its holder, or in that of all open lanes. So opening a lane, or
+//! holding it, costs the same however many queries wait in it, and it is never in the way of another. A head that was
+//! published before stays in those heaps until it is met, and is told from the current one by its key.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -10,59 +10,59 @@ use std::{
 };
 
 use super::{
-    TOLERATED,
-    order::{Item, Key, Order},
+    COMPACTION_SLACK,
+    rank_heap::{QueuedQuery, RankHeap, RankKey},
 };
 use crate::model::WorkerId;
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// Those that are held, and those with something waiting.
+    /// Lanes that are held or have waiting queries.
     all: HashMap<Arc<str>, Lane>,
-    open: Shown,
-    holders: HashMap<WorkerId, Holder>,
+    open: LaneHeads,
+    holders: HashMap<WorkerId, LaneHolder>,
     held: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    pub queries: Order,
+    pub queries: RankHeap,
     waiting: usize,
     holder: Option<WorkerId>,
-    /// The first query, as it stands in the line of the holder or of the open lanes.
-    shown: Option<Key>,
+    /// The query that is published as its first.
+    head: Option<RankKey>,
 }
 
-/// The first queries of some lanes.
+/// The published heads of some lanes.
 #[derive(Debug, Default)]
-struct Shown {
-    order: Order,
-    /// How many wait in all of these lanes.
+struct LaneHeads {
+    heap: RankHeap,
+    /// Number of waiting queries in all of these lanes.
     waiting: usize,
 }
 
 #[derive(Debug, Default)]
-struct Holder {
+struct LaneHolder {
     lanes: BTreeSet<Arc<str>>,
-    shown: Shown,
+    heads: LaneHeads,
 }
 
 impl Lanes {
-    /// Queries in lanes that nobody holds.
-    pub(super) fn open(&self) -> usize {
+    /// Number of waiting queries in lanes that nobody holds.
+    pub(super) fn open_count(&self) -> usize {
         self.open.waiting
     }
 
-    /// Queries in lanes that this worker holds.
-    pub(super) fn waiting_for(&self, worker: WorkerId) -> usize {
-        self.holders.get(&worker).map_or(0, |holder| holder.shown.waiting)
+    /// Number of waiting queries in lanes that this worker holds.
+    pub(super) fn waiting_count_for(&self, worker: WorkerId) -> usize {
+        self.holders.get(&worker).map_or(0, |holder| holder.heads.waiting)
     }
 
     pub(super) fn holder(&self, name: &str) -> Option<WorkerId> {
         self.all.get(name)?.holder
     }
 
-    pub(super) fn push(&mut self, name: &Arc<str>, item: Item) {
+    pub(super) fn push(&mut self, name: &Arc<str>, item: QueuedQuery) {
         if !self.all.contains_key(name) {
             self.all.insert(name.clone(), Lane::default());
         }
@@ -70,50 +70,50 @@ impl Lanes {
         lane.queries.push(item);
         lane.waiting += 1;
         let holder = lane.holder;
-        self.shown(holder).waiting += 1;
+        self.heads_mut(holder).waiting += 1;
     }
 
-    /// A query of a lane no longer waits in it.
-    pub(super) fn left(&mut self, name: &str) {
+    /// Counts a query out that no longer waits in its lane.
+    pub(super) fn on_query_left(&mut self, name: &str) {
         let lane = self.all.get_mut(name).expect("a lane with waiting queries is known");
         lane.waiting -= 1;
         let holder = lane.holder;
-        if lane.queries.len() > 2 * lane.waiting + TOLERATED {
-            lane.queries.keep(Item::is_live);
+        if lane.queries.len() > 2 * lane.waiting + COMPACTION_SLACK {
+            lane.queries.keep(QueuedQuery::is_live);
         }
-        self.shown(holder).waiting -= 1;
+        self.heads_mut(holder).waiting -= 1;
     }
 
-    /// The first query of the lanes that this worker holds, or of the open ones.
-    pub(super) fn first(&mut self, holder: Option<WorkerId>) -> Option<Key> {
+    /// The first query of the lanes of a holder, or of the open ones.
+    pub(super) fn first(&mut self, holder: Option<WorkerId>) -> Option<RankKey> {
         loop {
-            let shown = match holder {
+            let heads = match holder {
                 None => &self.open,
-                Some(worker) => &self.holders.get(&worker)?.shown,
+                Some(worker) => &self.holders.get(&worker)?.heads,
             };
-            let item = shown.order.peek()?;
+            let item = heads.heap.peek()?;
             if self.is_current(item, holder) {
                 return Some(item.key());
             }
-            self.shown(holder).order.pop();
+            self.heads_mut(holder).heap.pop();
         }
     }
 
     /// Takes out the query that [`Self::first`] has found.
-    pub(super) fn pop(&mut self, holder: Option<WorkerId>) -> Option<Item> {
-        let shown = self.shown(holder).order.pop()?;
-        let lane = self.all.get_mut(shown.lane()?)?;
-        lane.shown = None;
+    pub(super) fn pop(&mut self, holder: Option<WorkerId>) -> Option<QueuedQuery> {
+        let head = self.heads_mut(holder).heap.pop()?;
+        let lane = self.all.get_mut(head.lane()?)?;
+        lane.head = None;
         lane.queries.pop()
     }
 
-    /// A lane whose first query is as urgent as can be by now, in the lanes of a holder or in the open ones.
-    pub(super) fn pop_ripened(&mut self, holder: Option<WorkerId>, epoch: u64) -> Option<Arc<str>> {
+    /// Takes out the head of a lane whose rank the epoch has reached, in the lanes of a holder or in the open ones.
+    pub(super) fn pop_promotable(&mut self, holder: Option<WorkerId>, epoch: u64) -> Option<Arc<str>> {
         loop {
-            let item = self.shown_if_any(holder)?.order.pop_ripened(epoch)?;
+            let item = self.heads_if_any(holder)?.heap.pop_promotable(epoch)?;
             if self.is_current(&item, holder) {
                 let name = item.lane()?;
-                self.all.get_mut(name)?.shown = None;
+                self.all.get_mut(name)?.head = None;
                 return Some(name.clone());
             }
         }
@@ -123,25 +123,25 @@ impl Lanes {
         self.all.get_mut(name)
     }
 
-    /// To be called whenever something has changed in a lane: shows its first query, or forgets it.
-    pub(super) fn show(&mut self, name: &str) {
+    /// Publishes the first query of a lane, or drops an empty open one. To be called whenever something has changed in it.
+    pub(super) fn publish_head(&mut self, name: &str) {
         let Some(lane) = self.all.get_mut(name) else { return };
         let holder = lane.holder;
         let Some(first) = lane.queries.first_live() else {
-            lane.shown = None;
+            lane.head = None;
             if holder.is_none() {
                 self.all.remove(name);
-                self.tidy(None);
+                self.compact(None);
             }
             return;
         };
-        if lane.shown == Some(first.key()) {
+        if lane.head == Some(first.key()) {
             return;
         }
-        lane.shown = Some(first.key());
+        lane.head = Some(first.key());
         let first = first.clone();
-        self.shown(holder).order.push(first);
-        self.tidy(holder);
+        self.heads_mut(holder).heap.push(first);
+        self.compact(holder);
     }
 
     pub(super) fn hold(&mut self, name: &Arc<str>, worker: WorkerId) -> bool {
@@ -150,18 +150,18 @@ impl Lanes {
             return holder == worker;
         }
         lane.holder = Some(worker);
-        lane.shown = None;
+        lane.head = None;
         let waiting = lane.waiting;
         self.held += 1;
         self.open.waiting -= waiting;
         let holder = self.holders.entry(worker).or_default();
         holder.lanes.insert(name.clone());
-        holder.shown.waiting += waiting;
+        holder.heads.waiting += waiting;
         true
     }
 
-    /// Opens the lanes of a worker, or one of them. Says which.
-    pub(super) fn let_go(&mut self, worker: WorkerId, name: Option<&str>) -> Vec<Arc<str>> {
+    /// Opens the lanes of a worker, or one of them, and returns their names.
+    pub(super) fn release(&mut self, worker: WorkerId, name: Option<&str>) -> Vec<Arc<str>> {
         let Some(holder) = self.holders.get_mut(&worker) else { return Vec::new() };
         let freed: Vec<Arc<str>> = match name {
             Some(name) => holder.lanes.take(name).into_iter().collect(),
@@ -171,8 +171,8 @@ impl Lanes {
         for name in &freed {
             let lane = self.all.get_mut(name).expect("a held lane is known");
             lane.holder = None;
-            lane.shown = None;
-            holder.shown.waiting -= lane.waiting;
+            lane.head = None;
+            holder.heads.waiting -= lane.waiting;
             self.open.waiting += lane.waiting;
         }
         if holder.lanes.is_empty() {
@@ -182,72 +182,72 @@ impl Lanes {
     }
 
     /// The first `most` open lanes, each with its first query.
-    pub(super) fn first_open(&mut self, most: usize) -> Vec<Item> {
-        let mut found: Vec<Item> = Vec::new();
+    pub(super) fn first_open(&mut self, most: usize) -> Vec<QueuedQuery> {
+        let mut found: Vec<QueuedQuery> = Vec::new();
         while found.len() < most
             && let Some(key) = self.first(None)
         {
-            // One that was shown, taken away and shown again stands there twice, in a row.
+            // A head that was published, withdrawn and published again is there twice, in a row.
             let again = found.last().is_some_and(|last| last.key() == key);
-            found.extend(self.open.order.pop().filter(|_| !again));
+            found.extend(self.open.heap.pop().filter(|_| !again));
         }
         for item in &found {
-            self.open.order.push(item.clone());
+            self.open.heap.push(item.clone());
         }
         found
     }
 
-    /// Forgets all queries, but not who holds what.
+    /// Drops all queries. Lanes stay with their holders.
     pub(super) fn clear(&mut self) {
         self.all.retain(|_, lane| lane.holder.is_some());
         for lane in self.all.values_mut() {
             *lane = Lane { holder: lane.holder, ..Lane::default() };
         }
-        self.open = Shown::default();
+        self.open = LaneHeads::default();
         for holder in self.holders.values_mut() {
-            holder.shown = Shown::default();
+            holder.heads = LaneHeads::default();
         }
     }
 
-    /// Whether this is what its lane shows, and here.
-    fn is_current(&self, item: &Item, holder: Option<WorkerId>) -> bool {
+    /// True if this is the current head of its lane, and published here.
+    fn is_current(&self, item: &QueuedQuery, holder: Option<WorkerId>) -> bool {
         let lane = item.lane().and_then(|name| self.all.get(name));
-        lane.is_some_and(|lane| lane.holder == holder && lane.shown == Some(item.key()))
+        lane.is_some_and(|lane| lane.holder == holder && lane.head == Some(item.key()))
     }
 
-    fn shown_if_any(&mut self, holder: Option<WorkerId>) -> Option<&mut Shown> {
+    fn heads_if_any(&mut self, holder: Option<WorkerId>) -> Option<&mut LaneHeads> {
         match holder {
             None => Some(&mut self.open),
-            Some(worker) => self.holders.get_mut(&worker).map(|holder| &mut holder.shown),
+            Some(worker) => self.holders.get_mut(&worker).map(|holder| &mut holder.heads),
         }
     }
 
-    fn shown(&mut self, holder: Option<WorkerId>) -> &mut Shown {
-        self.shown_if_any(holder).expect("whoever holds a lane is known")
+    fn heads_mut(&mut self, holder: Option<WorkerId>) -> &mut LaneHeads {
+        self.heads_if_any(holder).expect("a worker that holds a lane is known")
     }
 
-    /// Drops what is no longer shown, if it is the greater part.
-    fn tidy(&mut self, holder: Option<WorkerId>) {
+    /// Drops heads that are no longer published, if they are the greater part.
+    fn compact(&mut self, holder: Option<WorkerId>) {
         let lanes = match holder {
             None => self.all.len() - self.held,
             Some(worker) => self.holders.get(&worker).map_or(0, |holder| holder.lanes.len()),
         };
-        if self.shown(holder).order.len() <= 2 * lanes + TOLERATED {
+        if self.heads_mut(holder).heap.len() <= 2 * lanes + COMPACTION_SLACK {
             return;
         }
-        let mut order = std::mem::take(&mut self.shown(holder).order);
+        let mut heap = std::mem::take(&mut self.heads_mut(holder).heap);
         let mut seen = HashSet::new();
-        order.keep(|item| {
+        heap.keep(|item| {
             // Not twice, as in `first_open`.
             self.is_current(item, holder) && seen.insert(item.key().number)
         });
-        self.shown(holder).order = order;
+        self.heads_mut(holder).heap = heap;
     }
 
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         let waiting: usize = self.all.values().map(|lane| lane.queries.len()).sum();
-        let shown: usize = self.holders.values().map(|holder| holder.shown.order.len()).sum();
-        self.all.len() + waiting + shown + self.open.order.len()
+        let heads: usize = self.holders.values().map(|holder| holder.heads.heap.len()).sum();
+        self.all.len() + waiting + heads + self.open.heap.len()
     }
 }

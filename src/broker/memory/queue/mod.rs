@@ -1,13 +1,13 @@
 //! The waiting queries of one kind, in the order in which they are to be served.
 
-mod ages;
-mod aside;
-mod clock;
+mod age_index;
+mod claim;
+mod fair_clock;
 mod lanes;
-mod lines;
-mod order;
-mod spot;
-mod take;
+mod position;
+mod rank_heap;
+mod scheduler;
+mod throttled;
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -20,68 +20,68 @@ use crate::{
     model::WorkerId,
     sync::{AtomicBool, AtomicUsize, Mutex},
 };
-use lines::Lines;
-pub(super) use order::{Item, Ticket};
-pub(super) use spot::Spot;
-pub(super) use take::Verdict;
+pub(super) use claim::ClaimDecision;
+pub(super) use position::AtomicQueuePosition;
+pub(super) use rank_heap::{QueuedQuery, RankTag};
+use scheduler::Scheduler;
 
 #[cfg(test)]
-pub(super) use take::MET_AT_ONCE;
+pub(super) use claim::MAX_SKIPPED_PER_CLAIM;
 
-/// So many that no longer wait are let be in any of the lines.
-const TOLERATED: usize = 16;
+/// Stale entries that a heap or list may hold beside twice its live ones before it is compacted.
+const COMPACTION_SLACK: usize = 16;
 
-/// Locks are taken in this order: the index, a queue, a query, the owners.
+/// The waiting queries of one kind, behind one lock.
 #[derive(Debug)]
 pub(super) struct KindQueue {
-    lines: Mutex<Lines>,
-    /// As the lines have it, for whoever asks without waiting for the lock.
+    scheduler: Mutex<Scheduler>,
+    /// Copy of the scheduler's count, read without its lock.
     open: AtomicUsize,
-    news: AtomicBool,
+    wake_others: AtomicBool,
 }
 
 impl KindQueue {
     pub(super) fn new(aging: Option<Duration>) -> Self {
-        let lines = Mutex::new(Lines::new(aging, Instant::now()));
-        Self { lines, open: AtomicUsize::new(0), news: AtomicBool::new(false) }
+        let scheduler = Mutex::new(Scheduler::new(aging, Instant::now()));
+        Self { scheduler, open: AtomicUsize::new(0), wake_others: AtomicBool::new(false) }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Lines) -> T) -> T {
-        let mut lines = self.lines.lock();
-        let result = change(&mut lines);
-        self.open.store(lines.open(), Relaxed);
-        if std::mem::take(&mut lines.news) {
-            self.news.store(true, Relaxed);
+    fn with<T>(&self, change: impl FnOnce(&mut Scheduler) -> T) -> T {
+        let mut scheduler = self.scheduler.lock();
+        let result = change(&mut scheduler);
+        self.open.store(scheduler.open_count(), Relaxed);
+        if std::mem::take(&mut scheduler.wake_others) {
+            self.wake_others.store(true, Relaxed);
         }
         result
     }
 
-    /// Whether a claim, or a lane that was held, has left something for others to look at. Said once.
-    pub(super) fn has_news(&self) -> bool {
-        self.news.load(Relaxed) && self.news.swap(false, Relaxed)
+    /// Takes the request to wake other workers: a claim or a newly held lane has left queries for them.
+    pub(super) fn take_wake_request(&self) -> bool {
+        self.wake_others.load(Relaxed) && self.wake_others.swap(false, Relaxed)
     }
 
     pub(super) fn push(&self, entry: &Arc<Entry>, now: Instant) {
-        self.with(|lines| {
-            // Whoever ended it in between has found it in no line.
+        self.with(|scheduler| {
+            // A query that ended in between was not found in the queue by the one who ended it.
             if entry.is_pending() {
-                lines.push(entry.clone(), now);
+                scheduler.push(entry.clone(), now);
             }
         });
     }
 
-    /// A query that was taken waits again, at its old place.
-    pub(super) fn put_back(&self, item: Item) {
-        self.with(|lines| {
+    /// Puts a query that was claimed back at its old place.
+    pub(super) fn reinsert(&self, item: QueuedQuery) {
+        self.with(|scheduler| {
             if item.entry.is_pending() {
-                lines.put_back(item);
+                scheduler.reinsert(item);
             }
         });
     }
 
-    /// A query ended while it waited. Says whether another one may be tried in its place.
+    /// Removes a query that ended while it waited. True if another one may be tried in its place.
     pub(super) fn remove(&self, entry: &Entry) -> bool {
-        self.with(|lines| lines.remove(entry))
+        self.with(|scheduler| scheduler.remove(entry))
     }
 
     /// Takes the first query for a claimant that `decide` lets it take.
@@ -89,63 +89,62 @@ impl KindQueue {
         &self,
         claimant: Claimant<'_>,
         now: Instant,
-        decide: impl FnMut(&Item) -> Verdict<T>,
+        decide: impl FnMut(&QueuedQuery) -> ClaimDecision<T>,
     ) -> Option<T> {
-        self.with(|lines| lines.take(claimant, now, decide))
+        self.with(|scheduler| scheduler.take(claimant, now, decide))
     }
 
     pub(super) fn drain(&self) -> Vec<Arc<Entry>> {
-        self.with(Lines::drain)
+        self.with(Scheduler::drain)
     }
 
-    /// An owner may run one more. Says whether a query had waited for that.
-    pub(super) fn bring_back(&self, owner: &str) -> bool {
-        self.with(|lines| lines.bring_back(owner))
+    /// Lets an owner run one more query. True if one had waited for that.
+    pub(super) fn resume_owner(&self, owner: &str) -> bool {
+        self.with(|scheduler| scheduler.resume_owner(owner))
     }
 
-    /// Whom a more urgent query would push out of a full queue.
-    pub(super) fn newest_of_worst(&self) -> Option<Arc<Entry>> {
-        self.lines.lock().ages.newest_of_worst()
+    /// The query that a more urgent one would push out of a full queue.
+    pub(super) fn shed_candidate(&self) -> Option<Arc<Entry>> {
+        self.scheduler.lock().ages.shed_candidate()
     }
 
-    pub(super) fn hold(&self, lane: &Arc<str>, worker: WorkerId) -> bool {
-        self.with(|lines| lines.hold(lane, worker))
+    pub(super) fn hold_lane(&self, lane: &Arc<str>, worker: WorkerId) -> bool {
+        self.with(|scheduler| scheduler.hold_lane(lane, worker))
     }
 
-    /// Says whether more queries are open to everyone now.
-    pub(super) fn let_go(&self, worker: WorkerId, lane: Option<&str>) -> bool {
-        self.with(|lines| {
-            let before = lines.open();
-            lines.let_go(worker, lane);
-            lines.open() > before
+    /// True if more queries are open to everyone now.
+    pub(super) fn release_lanes(&self, worker: WorkerId, lane: Option<&str>) -> bool {
+        self.with(|scheduler| {
+            let before = scheduler.open_count();
+            scheduler.release_lanes(worker, lane);
+            scheduler.open_count() > before
         })
     }
 
-    pub(super) fn holder(&self, lane: &str) -> Option<WorkerId> {
-        self.lines.lock().lanes.holder(lane)
+    pub(super) fn lane_holder(&self, lane: &str) -> Option<WorkerId> {
+        self.scheduler.lock().lanes.holder(lane)
     }
 
     pub(super) fn open_count(&self) -> usize {
         self.open.load(Relaxed)
     }
 
-    pub(super) fn waits_for(&self, worker: WorkerId) -> bool {
-        self.lines.lock().lanes.waiting_for(worker) > 0
+    pub(super) fn has_query_for(&self, worker: WorkerId) -> bool {
+        self.scheduler.lock().lanes.waiting_count_for(worker) > 0
     }
 
-    /// How many entries there are in the heaps and the lists, live or not.
+    /// Number of entries in the heaps and lists, live or stale.
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
-        let lines = self.lines.lock();
-        lines.free.len() + lines.ages.len() + lines.lanes.size() + lines.clocks.owners()
+        let scheduler = self.scheduler.lock();
+        scheduler.free.len() + scheduler.ages.len() + scheduler.lanes.size() + scheduler.clocks.owners()
     }
 
-    /// When the query that came first of all that wait was submitted.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.lines.lock().ages.oldest(|entry| !entry.spot.is_nowhere()).map(|entry| entry.submitted)
+    pub(super) fn oldest_waiting(&self) -> Option<Instant> {
+        self.scheduler.lock().ages.oldest(|entry| !entry.position.is_none()).map(|entry| entry.submitted)
     }
 
     pub(super) fn demand(&self, lanes: usize) -> Demand {
-        self.lines.lock().demand(lanes)
+        self.scheduler.lock().demand(lanes)
     }
 }

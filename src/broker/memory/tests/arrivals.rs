@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 #[tokio::test]
-async fn those_that_are_left_are_listed_whichever_were_forgotten() {
+async fn remaining_queries_are_listed_after_any_evictions() {
     let broker = broker_with(MemoryLimits { max_ended: 0, ..LIMITS });
     let mut random = fastrand::Rng::with_seed(7);
     let mut expected = BTreeSet::new();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_full_queue_gives_way_to_the_more_urgent_newest_of_the_worst_first() {
+async fn full_queue_sheds_the_newest_of_the_worst_priority() {
     let broker = broker_with(MemoryLimits { max_queries: 4, ..LIMITS });
     for (name, priority) in [("a", 5), ("b", 9), ("c", 9)] {
         broker.submit(query(name, priority)).await.unwrap();
@@ -26,7 +26,7 @@ async fn a_full_queue_gives_way_to_the_more_urgent_newest_of_the_worst_first() {
 }
 
 #[tokio::test]
-async fn what_a_worker_had_once_is_not_pushed_out() {
+async fn attempted_query_is_not_pushed_out() {
     let broker = broker_with(MemoryLimits { max_queries: 1, ..LIMITS });
     broker.submit(query("tried", 9)).await.unwrap();
     let lease = claim(&broker).await.unwrap().lease;
@@ -38,7 +38,7 @@ async fn what_a_worker_had_once_is_not_pushed_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_limit_holds_however_many_submit_at_once() {
+async fn queue_limit_holds_under_concurrent_submits() {
     let broker = broker_with(MemoryLimits { max_queries: 50, max_ended: 10_000, ..LIMITS });
     let submit = |task: u32| {
         let broker = broker.clone();
@@ -53,14 +53,14 @@ async fn the_limit_holds_however_many_submit_at_once() {
         task.await.unwrap();
     }
     assert_eq!((broker.waiting_count("k"), broker.open_count("k")), (50, 50));
-    assert_eq!(broker.tally_or_create(&"k".into()).queue.drain().len(), 50);
+    assert_eq!(broker.kind_state_or_create(&"k".into()).queue.drain().len(), 50);
 }
 
 /// Fewer than in earnest, since a debug build is slow; nothing here depends on the number.
 const MANY: usize = 20_000;
 
 #[tokio::test]
-async fn many_that_are_cancelled_leave_nothing_behind() {
+async fn cancelled_queries_leave_nothing_behind() {
     let broker = broker_with(MemoryLimits { max_queries: MANY, max_ended: 10, ..LIMITS });
     for n in 0..MANY {
         let mut new = query(&format!("q{n}"), u32::try_from(n % 3).unwrap());
@@ -68,7 +68,7 @@ async fn many_that_are_cancelled_leave_nothing_behind() {
         new.lane = (n % 5 == 0).then(|| format!("lane {}", n % 1_000).into());
         broker.submit(new).await.unwrap();
     }
-    let queue = &broker.tally_or_create(&"k".into()).queue;
+    let queue = &broker.kind_state_or_create(&"k".into()).queue;
     assert!(queue.size() >= MANY);
     // From the end, so that none is met at the front of a line.
     for n in (1..MANY).rev() {
@@ -80,7 +80,7 @@ async fn many_that_are_cancelled_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn one_that_runs_for_long_does_not_keep_the_places_of_those_behind_it() {
+async fn long_running_query_does_not_keep_the_entries_behind_it() {
     let broker = broker_with(MemoryLimits { max_ended: 10, ..LIMITS });
     broker.submit(query("long", 0)).await.unwrap();
     let long = claim(&broker).await.unwrap();
@@ -96,12 +96,12 @@ async fn one_that_runs_for_long_does_not_keep_the_places_of_those_behind_it() {
 }
 
 #[tokio::test]
-async fn a_query_that_ended_before_it_was_in_line_is_not_counted() {
+async fn query_that_ended_before_it_was_queued_is_not_counted() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     let entry = broker.find(&id("a")).unwrap();
     broker.cancel(&id("a"), "").await.unwrap();
-    entry.fixed.tally.queue.push(&entry, Instant::now());
+    entry.meta.kind_state.queue.push(&entry, Instant::now());
     assert_eq!(broker.open_count("k"), 0);
     assert!(!broker.reject(&id("a"), RejectReason::Busy, "").await);
     broker.submit(query("b", 0)).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_query_that_ended_before_it_was_in_line_is_not_counted() {
 }
 
 #[tokio::test]
-async fn nobody_is_looked_for_behind_any_number_that_a_worker_has_had() {
+async fn shed_candidate_is_found_only_within_the_scan_limit() {
     let broker = broker_with(MemoryLimits { max_queries: 2_101, ..LIMITS });
     let failure = Failure::new(FailureReason::WorkerDied, "died");
     let retrying = Retrying { failed_attempt: 1, max_attempts: 2, delay: Duration::ZERO, failure };
@@ -130,7 +130,7 @@ async fn nobody_is_looked_for_behind_any_number_that_a_worker_has_had() {
     assert_eq!(ending(&broker, "untried").await.state(), QueryState::Rejected);
     // What a worker has had is pushed out by nobody, and it is not all looked at to find that out.
     broker.submit(query("another", 0)).await.unwrap_err();
-    let newest = broker.tally_or_create(&"k".into()).queue.newest_of_worst();
+    let newest = broker.kind_state_or_create(&"k".into()).queue.shed_candidate();
     assert!(newest.is_none(), "{newest:?}");
 }
 
@@ -145,7 +145,7 @@ fn waiting_bytes(broker: &Arc<MemoryBroker>) -> usize {
 }
 
 #[tokio::test]
-async fn payloads_that_wait_weigh_no_more_than_they_may() {
+async fn waiting_payloads_stay_within_their_byte_limit() {
     let broker = broker_with(MemoryLimits { max_waiting_bytes: 100, ..LIMITS });
     broker.submit(weighing("large", 5, 500)).await.unwrap();
     let claim = claim(&broker).await.unwrap();
@@ -169,7 +169,7 @@ async fn payloads_that_wait_weigh_no_more_than_they_may() {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_ended_queries_weighs_no_more_than_it_may() {
+async fn ended_queries_stay_within_their_byte_limit() {
     let broker = broker_with(MemoryLimits { max_ended_bytes: 1_000, max_dead_bytes: 1_000, ..LIMITS });
     let run = async |name: &str, dead_letter: bool| {
         broker.submit(weighing(name, 5, 100)).await.unwrap();

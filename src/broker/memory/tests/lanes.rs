@@ -18,7 +18,7 @@ fn taken(broker: &Arc<MemoryBroker>, worker: u64, scope: ClaimScope) -> Option<S
 }
 
 #[tokio::test]
-async fn a_held_lane_is_for_its_holder_and_in_nobodys_way() {
+async fn held_lane_is_for_its_holder_only() {
     let broker = broker();
     for name in ["a1", "a2", "a3"] {
         broker.submit(in_lane(name, "a")).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_held_lane_is_for_its_holder_and_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn a_lane_is_remembered_until_it_is_let_go() {
+async fn lane_is_held_until_it_is_released() {
     let broker = broker();
     assert!(broker.hold_lane("k", &"a".into(), WorkerId(1)));
     broker.submit(in_lane("a1", "a")).await.unwrap();
@@ -58,11 +58,11 @@ async fn a_lane_is_remembered_until_it_is_let_go() {
     assert_eq!(broker.lane_holder("k", "a"), Some(WorkerId(1)));
     broker.release_lanes("k", WorkerId(1), Some("a"));
     assert_eq!(broker.lane_holder("k", "a"), None);
-    assert_eq!(broker.tally_or_create(&"k".into()).queue.size(), 0, "an empty open lane takes no memory");
+    assert_eq!(broker.kind_state_or_create(&"k".into()).queue.size(), 0, "an empty open lane takes no memory");
 }
 
 #[tokio::test]
-async fn holding_and_opening_again_and_again_leaves_nothing_behind() {
+async fn lanes_held_and_released_leave_nothing_behind() {
     let broker = broker();
     for lane in 0..50 {
         broker.submit(in_lane(&format!("q{lane}"), &format!("lane{lane}"))).await.unwrap();
@@ -73,7 +73,7 @@ async fn holding_and_opening_again_and_again_leaves_nothing_behind() {
         }
         broker.release_lanes("k", WorkerId(1), None);
     }
-    assert!(broker.tally_or_create(&"k".into()).queue.size() < 400);
+    assert!(broker.kind_state_or_create(&"k".into()).queue.size() < 400);
     assert_eq!(broker.demand("k", 3).lanes, ["lane0", "lane1", "lane2"].map(Arc::from));
     assert_eq!(broker.open_count("k"), 50);
 }

@@ -59,7 +59,7 @@ fn lane_name(lane: u8) -> Arc<str> {
 impl Pair {
     fn new(aging: Option<Duration>, max_running: Option<usize>) -> Self {
         let broker = broker_with(MemoryLimits { aging, max_running_per_owner: max_running, ..LIMITS });
-        broker.tally_or_create(&"k".into());
+        broker.kind_state_or_create(&"k".into());
         // The broker's own clock has begun a little earlier; half a second keeps both away from the steps.
         let start = Instant::now() + Duration::from_millis(500);
         let model = Reference::new(max_running);
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_order_and_the_counts_are_those_of_the_plainest_model(
+    fn order_and_counts_match_the_reference_model(
         acts in prop::collection::vec(act(), 1..120),
         aging in prop::option::of(Just(STEP)),
         max_running in prop::option::of(1..3_usize),
@@ -182,13 +182,13 @@ proptest! {
             }
             pair.assert_same();
         }
-        prop_assert!(pair.broker.tally_or_create(&"k".into()).queue.size() <= 100);
+        prop_assert!(pair.broker.kind_state_or_create(&"k".into()).queue.size() <= 100);
         prop_assert_eq!(pair.broker.owners.len(), 0);
     }
 }
 
 #[tokio::test]
-async fn an_owner_with_few_queries_does_not_wait_for_one_with_many() {
+async fn owner_with_few_queries_does_not_wait_for_one_with_many() {
     let broker = broker_with(MemoryLimits { max_queries: 2_000, ..LIMITS });
     for n in 0..1_000 {
         broker.submit(owned(&format!("many{n}"), "many")).await.unwrap();
@@ -205,7 +205,7 @@ async fn an_owner_with_few_queries_does_not_wait_for_one_with_many() {
 }
 
 #[test]
-fn nothing_starves_under_a_stream_of_the_most_urgent() {
+fn aging_query_does_not_starve_under_urgent_ones() {
     let broker = broker_with(MemoryLimits { aging: Some(STEP), ..LIMITS });
     let mut now = Instant::now();
     for n in 0..5 {

@@ -1,9 +1,9 @@
 //! How many queries of one owner may wait and run.
 
-use super::{super::queue::MET_AT_ONCE, *};
+use super::{super::queue::MAX_SKIPPED_PER_CLAIM, *};
 
 #[tokio::test]
-async fn an_owner_has_so_many_waiting_and_no_more() {
+async fn owner_waiting_limit_is_enforced() {
     let broker = broker_with(MemoryLimits { max_queries_per_owner: Some(2), ..LIMITS });
     broker.submit(owned("a", "x")).await.unwrap();
     broker.submit(owned("b", "x")).await.unwrap();
@@ -22,7 +22,7 @@ async fn an_owner_has_so_many_waiting_and_no_more() {
 }
 
 #[tokio::test]
-async fn an_owner_runs_so_many_at_once_and_is_in_nobodys_way() {
+async fn owner_at_its_running_limit_blocks_nobody() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(1), ..LIMITS });
     for name in ["x1", "x2", "x3"] {
         broker.submit(owned(name, "x")).await.unwrap();
@@ -49,7 +49,7 @@ async fn an_owner_runs_so_many_at_once_and_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn an_owners_limit_holds_over_all_kinds_and_through_a_retry() {
+async fn owner_limit_holds_over_all_kinds_and_through_a_retry() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(1), ..LIMITS });
     broker.submit(owned("here", "x")).await.unwrap();
     let mut there = owned("there", "x");
@@ -82,7 +82,7 @@ async fn take(broker: &Arc<MemoryBroker>, worker: u64) -> Option<Claim> {
 }
 
 #[tokio::test]
-async fn a_query_that_waits_for_its_worker_does_not_use_up_its_owners_turn() {
+async fn query_in_a_held_lane_does_not_stand_for_its_owner() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(2), ..LIMITS });
     for (lane, worker) in [("l1", 1), ("l3", 3), ("l5", 5), ("l6", 6)] {
         assert!(broker.hold_lane("k", &lane.into(), WorkerId(worker)));
@@ -102,7 +102,7 @@ async fn a_query_that_waits_for_its_worker_does_not_use_up_its_owners_turn() {
 }
 
 #[tokio::test]
-async fn a_lane_that_becomes_held_gives_its_owners_turn_to_another() {
+async fn newly_held_lane_lets_its_owner_queue_another_query() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(1), ..LIMITS });
     for (name, lane) in [("a", "la"), ("b", "lb"), ("c", "lc")] {
         broker.submit(in_lane(name, lane)).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_lane_that_becomes_held_gives_its_owners_turn_to_another() {
 }
 
 #[tokio::test]
-async fn what_is_open_has_an_age_behind_any_number_that_stand_aside() {
+async fn oldest_open_query_is_found_behind_throttled_ones() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(1), max_queries: 10_000, ..LIMITS });
     for n in 0..3_000 {
         broker.submit(owned(&format!("x{n}"), "x")).await.unwrap();
@@ -129,13 +129,16 @@ async fn what_is_open_has_an_age_behind_any_number_that_stand_aside() {
     while broker.open_count("k") > 0 {
         let before = broker.open_count("k");
         assert!(claim(&broker).await.is_none());
-        assert!(before - broker.open_count("k") <= MET_AT_ONCE, "one claim does not keep the others waiting for long");
+        assert!(
+            before - broker.open_count("k") <= MAX_SKIPPED_PER_CLAIM,
+            "one claim does not keep the others waiting for long"
+        );
         if broker.open_count("k") > 0 {
             timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("others are told to try again");
         }
         claims += 1;
     }
-    assert_eq!(claims, 2_999_usize.div_ceil(MET_AT_ONCE));
+    assert_eq!(claims, 2_999_usize.div_ceil(MAX_SKIPPED_PER_CLAIM));
     broker.submit(owned("y", "y")).await.unwrap();
     let demand = broker.demand("k", 8);
     assert_eq!((demand.open, demand.waiting), (1, 3_000));
@@ -149,7 +152,7 @@ async fn what_is_open_has_an_age_behind_any_number_that_stand_aside() {
 }
 
 #[tokio::test]
-async fn one_notice_covers_all_that_came_back() {
+async fn one_notification_covers_all_resumed_queries() {
     let broker = broker_with(MemoryLimits { max_running_per_owner: Some(2), ..LIMITS });
     for name in ["a", "b", "c", "d"] {
         broker.submit(owned(name, "x")).await.unwrap();

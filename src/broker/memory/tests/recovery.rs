@@ -13,7 +13,7 @@ fn dead() -> Ending {
 }
 
 #[tokio::test]
-async fn a_retried_query_keeps_its_log_and_counts_its_attempts() {
+async fn retried_query_keeps_its_log_and_counts_its_attempts() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     let lease = claim(&broker).await.unwrap().lease;
@@ -29,7 +29,7 @@ async fn a_retried_query_keeps_its_log_and_counts_its_attempts() {
 }
 
 #[tokio::test]
-async fn a_backoff_is_waited_out_and_can_be_cancelled() {
+async fn backoff_is_waited_out_and_can_be_cancelled() {
     let broker = broker();
     for name in ["waits", "cancelled"] {
         broker.submit(query(name, 0)).await.unwrap();
@@ -47,7 +47,7 @@ async fn a_backoff_is_waited_out_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn closing_rejects_a_query_that_waits_out_a_backoff() {
+async fn close_rejects_a_query_in_its_backoff() {
     let broker = broker();
     broker.submit(query("a", 0)).await.unwrap();
     let lease = claim(&broker).await.unwrap().lease;
@@ -57,7 +57,7 @@ async fn closing_rejects_a_query_that_waits_out_a_backoff() {
 }
 
 #[tokio::test]
-async fn dead_letters_outlive_the_retention_and_live_again_under_another_id() {
+async fn dead_letters_outlive_the_retention_and_are_requeued_under_another_id() {
     let broker = broker_with(MemoryLimits { max_dead: 2, ..LIMITS });
     for name in ["a", "b", "c"] {
         broker.submit(query(name, 0)).await.unwrap();
@@ -93,14 +93,14 @@ async fn nearly_full(overflow: Overflow) -> (Arc<MemoryBroker>, crate::broker::L
 }
 
 #[tokio::test]
-async fn without_a_reader_the_oldest_events_go_at_once() {
+async fn unread_log_drops_its_oldest_events_at_once() {
     let (broker, mut lease) = nearly_full(Overflow::Fail).await;
     lease.append(&mut (3..100).map(message).collect()).await.unwrap();
     assert_eq!(broker.get(&id("a")).await.unwrap().first_sequence, 96);
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_waited_for_and_misses_nothing_in_time() {
+async fn slow_reader_stalls_the_worker_and_misses_nothing() {
     let (broker, mut lease) = nearly_full(Overflow::Gap).await;
     let mut reader = broker.read(&id("a"), 0).await.unwrap();
     let mut more = vec![message(3), message(4)];
@@ -112,7 +112,7 @@ async fn a_slow_reader_is_waited_for_and_misses_nothing_in_time() {
 }
 
 #[tokio::test]
-async fn each_overflow_policy_does_what_it_says_once_patience_is_over() {
+async fn overflow_policies_apply_after_max_stall() {
     let (broker, mut lease) = nearly_full(Overflow::Gap).await;
     let mut reader = broker.read(&id("a"), 0).await.unwrap();
     lease.append(&mut vec![message(3), message(4)]).await.unwrap();
@@ -132,7 +132,7 @@ async fn each_overflow_policy_does_what_it_says_once_patience_is_over() {
 }
 
 #[tokio::test]
-async fn the_waiting_queries_of_one_kind_can_be_rejected() {
+async fn waiting_queries_of_one_kind_are_rejected() {
     let broker = broker();
     let mut other = query("other", 0);
     other.spec.kind = "o".into();
@@ -145,7 +145,7 @@ async fn the_waiting_queries_of_one_kind_can_be_rejected() {
 }
 
 #[tokio::test]
-async fn a_log_bounded_by_bytes_waits_for_its_readers_too() {
+async fn log_bounded_by_bytes_waits_for_its_readers() {
     let broker = broker_with(MemoryLimits { max_bytes: 5, overflow: Overflow::Stall, ..LIMITS });
     broker.submit(query("q", 0)).await.unwrap();
     let mut lease = claim(&broker).await.unwrap().lease;
@@ -163,7 +163,7 @@ async fn a_log_bounded_by_bytes_waits_for_its_readers_too() {
 }
 
 #[tokio::test]
-async fn the_final_event_pushes_nothing_out() {
+async fn final_event_pushes_nothing_out() {
     let (broker, mut lease) = nearly_full(Overflow::Stall).await;
     let mut reader = broker.read(&id("a"), 0).await.unwrap();
     lease.append(&mut vec![message(3)]).await.unwrap();
@@ -173,7 +173,7 @@ async fn the_final_event_pushes_nothing_out() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_let_go_of_waits_for_no_reader() {
+async fn disabled_backpressure_waits_for_no_reader() {
     for overflow in [Overflow::Gap, Overflow::Stall, Overflow::Fail] {
         let (broker, mut lease) = nearly_full(overflow).await;
         let _reader = broker.read(&id("a"), 0).await.unwrap();

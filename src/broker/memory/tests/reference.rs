@@ -17,7 +17,7 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Clock {
+struct FairClock {
     now: u64,
     waiting: usize,
     next: HashMap<Option<u8>, u64>,
@@ -30,7 +30,7 @@ pub(super) struct Reference {
     pub running: Vec<Waiting>,
     pub holders: BTreeMap<u8, u64>,
     epoch: u64,
-    clocks: BTreeMap<u64, Clock>,
+    clocks: BTreeMap<u64, FairClock>,
 }
 
 impl Waiting {
@@ -144,7 +144,7 @@ impl Reference {
                 self.touch(lane);
                 continue;
             }
-            self.tell_time(at, anyones.filter(|_| Some(at) == own));
+            self.advance_clock(at, anyones.filter(|_| Some(at) == own));
             let newly = lane.filter(|lane| takes_lane && !self.holders.contains_key(lane));
             self.holders.extend(newly.map(|lane| (lane, worker)));
             let query = self.waiting.swap_remove(at);
@@ -153,7 +153,7 @@ impl Reference {
             let number = query.number;
             self.running.push(query);
             if let Some(lane) = newly {
-                self.now_held(lane);
+                self.on_lane_held(lane);
             }
             return Some(number);
         }
@@ -164,7 +164,7 @@ impl Reference {
         owner.is_some() && self.max_running.is_some_and(|limit| running >= limit)
     }
 
-    fn tell_time(&mut self, at: usize, other: Option<usize>) {
+    fn advance_clock(&mut self, at: usize, other: Option<usize>) {
         let (rank, tag, _) = self.waiting[at].key();
         let other = other.map(|other| self.waiting[other].key()).filter(|other| other.0 <= rank);
         let clock = self.clocks.get_mut(&rank).unwrap();
@@ -184,12 +184,12 @@ impl Reference {
         }
         self.touch(query.lane);
         self.leave(query.rank);
-        self.bring_back(query.owner);
+        self.resume_owner(query.owner);
     }
 
     /// One of those that anyone could take, and one of each lane that is held: a query that waits for its worker does not
     /// use up the turn of another.
-    fn bring_back(&mut self, owner: Option<u8>) {
+    fn resume_owner(&mut self, owner: Option<u8>) {
         let is_aside = |query: &Waiting| query.aside && query.owner == owner;
         let mut back: Vec<_> =
             self.first(|query| is_aside(query) && self.holder(query).is_none()).into_iter().collect();
@@ -208,14 +208,14 @@ impl Reference {
 
     /// The same for a lane that was open: each owner's first may be its holder's next, and those that were open have used
     /// up nobody's turn.
-    fn now_held(&mut self, lane: u8) {
+    fn on_lane_held(&mut self, lane: u8) {
         let owners: BTreeSet<_> = self.waiting.iter().map(|query| query.owner).collect();
         let in_lane = |query: &Waiting, owner| query.lane == Some(lane) && query.owner == owner;
         let firsts = owners.iter().filter_map(|owner| self.first(|query| query.aside && in_lane(query, *owner)));
         self.back_in_line(firsts.collect());
         for owner in owners {
             if self.waiting.iter().any(|query| !query.aside && in_lane(query, owner)) {
-                self.bring_back(owner);
+                self.resume_owner(owner);
             }
         }
     }
@@ -233,7 +233,7 @@ impl Reference {
     pub(super) fn finish(&mut self, number: u64) {
         let at = self.running.iter().position(|query| query.number == number).unwrap();
         let query = self.running.swap_remove(at);
-        self.bring_back(query.owner);
+        self.resume_owner(query.owner);
     }
 
     pub(super) fn release(&mut self, number: u64) {
@@ -246,7 +246,7 @@ impl Reference {
         let (owner, lane) = (query.owner, query.lane);
         self.waiting.push(query);
         self.touch(lane);
-        self.bring_back(owner);
+        self.resume_owner(owner);
     }
 
     pub(super) fn hold(&mut self, lane: u8, worker: u64) -> bool {
@@ -254,7 +254,7 @@ impl Reference {
         let held = *self.holders.entry(lane).or_insert(worker) == worker;
         self.touch(Some(lane));
         if was_open {
-            self.now_held(lane);
+            self.on_lane_held(lane);
         }
         held
     }

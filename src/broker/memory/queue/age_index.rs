@@ -1,4 +1,4 @@
-//! The waiting queries of each priority by arrival: who has waited longest, and who came last.
+//! The waiting queries of each priority by arrival: finds the oldest one, and the newest one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,43 +7,43 @@ use std::{
 
 use super::super::entry::Entry;
 
-/// At most so many are looked at to find the one that is wanted.
+/// Queries looked at in one search, capped to bound how long the lock is held.
 const SCAN_LIMIT: usize = 2_000;
 
-/// Queries that stopped waiting stay until they are met or outnumber the others.
+/// Queries that stopped waiting stay until a search meets them or they outnumber the others.
 #[derive(Debug, Default)]
-pub(super) struct Ages {
+pub(super) struct AgeIndex {
     by_priority: BTreeMap<u32, VecDeque<Arc<Entry>>>,
     len: usize,
 }
 
-impl Ages {
-    /// The query that arrived last.
+impl AgeIndex {
+    /// Adds a query that has just arrived.
     pub(super) fn push(&mut self, entry: Arc<Entry>) {
-        let line = self.by_priority.entry(entry.fixed.spec.priority).or_default();
+        let line = self.by_priority.entry(entry.meta.spec.priority).or_default();
         self.len += 1;
         self.len -= drop_first(line);
-        // Those that raced with it for the lock may have overtaken it.
-        if line.back().is_none_or(|last| last.fixed.number < entry.fixed.number) {
+        // A later query may have won the race for the lock.
+        if line.back().is_none_or(|last| last.meta.number < entry.meta.number) {
             line.push_back(entry);
         } else {
             self.len -= 1;
-            self.put_back(entry);
+            self.reinsert(entry);
         }
     }
 
-    /// A query waits again at its old place, where it may still be found.
-    pub(super) fn put_back(&mut self, entry: Arc<Entry>) {
-        let line = self.by_priority.entry(entry.fixed.spec.priority).or_default();
-        let at = line.partition_point(|other| other.fixed.number < entry.fixed.number);
-        if line.get(at).is_none_or(|other| other.fixed.number != entry.fixed.number) {
+    /// Adds a query that waits again at its old place, unless its old entry is still there.
+    pub(super) fn reinsert(&mut self, entry: Arc<Entry>) {
+        let line = self.by_priority.entry(entry.meta.spec.priority).or_default();
+        let at = line.partition_point(|other| other.meta.number < entry.meta.number);
+        if line.get(at).is_none_or(|other| other.meta.number != entry.meta.number) {
             line.insert(at, entry);
             self.len += 1;
         }
     }
 
-    /// A query of this priority has left. Those that went before it and were left to be met are met now.
-    pub(super) fn left(&mut self, priority: u32) {
+    /// Drops stale entries at the front after a query of this priority has left.
+    pub(super) fn on_query_left(&mut self, priority: u32) {
         if let Some(line) = self.by_priority.get_mut(&priority) {
             self.len -= drop_first(line);
             if line.is_empty() {
@@ -52,21 +52,21 @@ impl Ages {
         }
     }
 
-    /// The one among those that are wanted that arrived first, as far as is looked.
+    /// The oldest wanted query among the first [`SCAN_LIMIT`].
     pub(super) fn oldest(&self, wanted: impl Fn(&Entry) -> bool) -> Option<&Arc<Entry>> {
         let (mut budget, mut oldest) = (SCAN_LIMIT, None::<&Arc<Entry>>);
         for line in self.by_priority.values() {
             let mut seen = 0;
             let found = line.iter().take(budget).inspect(|_| seen += 1).find(|entry| wanted(entry));
             budget -= seen;
-            let older = |entry: &&Arc<Entry>| oldest.is_none_or(|other| entry.fixed.number < other.fixed.number);
+            let older = |entry: &&Arc<Entry>| oldest.is_none_or(|other| entry.meta.number < other.meta.number);
             oldest = found.filter(older).or(oldest);
         }
         oldest
     }
 
-    /// The newest of the worst priority that no worker has had yet, unless it comes before too many others.
-    pub(super) fn newest_of_worst(&mut self) -> Option<Arc<Entry>> {
+    /// The newest query of the worst priority that no worker has had yet, among the last [`SCAN_LIMIT`].
+    pub(super) fn shed_candidate(&mut self) -> Option<Arc<Entry>> {
         loop {
             let mut worst = self.by_priority.last_entry()?;
             let line = worst.get_mut();
@@ -78,14 +78,14 @@ impl Ages {
         }
         let lines = self.by_priority.values().rev();
         let mut newest = lines.flat_map(|line| line.iter().rev()).take(SCAN_LIMIT);
-        newest.find(|entry| waits(entry) && entry.is_untried()).cloned()
+        newest.find(|entry| waits(entry) && entry.is_unattempted()).cloned()
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn keep_waiting(&mut self) {
+    pub(super) fn compact(&mut self) {
         self.by_priority.retain(|_, line| {
             line.retain(waits);
             line.shrink_to(2 * line.len());
@@ -94,7 +94,7 @@ impl Ages {
         self.len = self.by_priority.values().map(VecDeque::len).sum();
     }
 
-    /// All that wait.
+    /// Takes out all waiting queries.
     pub(super) fn drain(&mut self) -> Vec<Arc<Entry>> {
         self.len = 0;
         std::mem::take(&mut self.by_priority).into_values().flatten().filter(waits).collect()
@@ -102,7 +102,7 @@ impl Ages {
 }
 
 fn waits(entry: &Arc<Entry>) -> bool {
-    !entry.spot.is_nowhere()
+    !entry.position.is_none()
 }
 
 fn drop_first(line: &mut VecDeque<Arc<Entry>>) -> usize {

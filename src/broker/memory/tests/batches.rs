@@ -24,7 +24,7 @@ async fn read(reader: &mut EventReader) -> Vec<(u64, String)> {
 }
 
 #[tokio::test]
-async fn of_messages_that_came_together_as_many_are_taken_as_there_is_room_for() {
+async fn batch_is_split_where_the_log_is_full() {
     let broker = broker_with(MemoryLimits { max_events: 4, overflow: Overflow::Stall, ..LIMITS });
     broker.submit(query("q", 0)).await.unwrap();
     let mut lease = claim(&broker).await.unwrap().lease;

@@ -1,36 +1,36 @@
 //! Fair shares: the tags that let owners of one rank take turns (start-time fair queueing).
 //!
 //! Each query gets a tag when it joins: the next of its owner, or the virtual time if that is later. The smallest tag is
-//! served first, and the virtual time is that of the last one served. So an owner with a thousand queries and one with ten
+//! served first, and the virtual time is the tag that was served last. So an owner with a thousand queries and one with ten
 //! take turns until the ten are done, and an owner that was away gets no credit for it.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// So many owners that have nothing waiting are remembered, besides as many as queries wait.
-const REMEMBERED: usize = 256;
+/// Owners without a waiting query that are remembered, beside twice the number of waiting queries.
+const IDLE_OWNERS_MAX: usize = 256;
 
-/// A clock for each rank that something waits in, and perhaps one more that is kept for the next query.
+/// A clock for each rank with waiting queries, and perhaps an empty one that is kept for the next query.
 #[derive(Debug, Default)]
-pub(super) struct Clocks(BTreeMap<u64, Clock>);
+pub(super) struct FairClocks(BTreeMap<u64, FairClock>);
 
 #[derive(Debug, Default)]
-struct Clock {
+struct FairClock {
     /// The virtual time.
     now: u64,
     waiting: usize,
-    owners: HashMap<Box<str>, Share>,
-    /// All queries without an owner are one owner's.
-    nobody: Share,
+    owners: HashMap<Box<str>, OwnerShare>,
+    /// Share of all queries without an owner.
+    unowned: OwnerShare,
 }
 
 #[derive(Debug, Default)]
-struct Share {
+struct OwnerShare {
     next: u64,
     waiting: usize,
 }
 
-impl Clocks {
-    /// A query joins a rank.
+impl FairClocks {
+    /// Adds a query to a rank and gives it its tag.
     pub(super) fn join(&mut self, rank: u64, owner: Option<&str>) -> u64 {
         let clock = self.0.entry(rank).or_default();
         let now = clock.now;
@@ -40,28 +40,28 @@ impl Clocks {
         tag
     }
 
-    /// A query joins again, with the tag it had.
+    /// Adds a query again, with the tag it had.
     pub(super) fn rejoin(&mut self, rank: u64, owner: Option<&str>, tag: u64) {
         let share = self.0.entry(rank).or_default().share(owner);
         share.next = share.next.max(tag + 1);
     }
 
-    /// A query of this tag is served. The virtual time does not pass `first`, the smallest tag that still waits.
+    /// Advances the virtual time to a tag that is served, but not past `first`, the smallest tag that still waits.
     pub(super) fn serve(&mut self, rank: u64, tag: u64, first: Option<u64>) {
         if let Some(clock) = self.0.get_mut(&rank) {
             clock.now = clock.now.max(first.map_or(tag, |first| first.min(tag)));
         }
     }
 
-    /// A query no longer waits in a rank.
+    /// Removes a query from a rank.
     pub(super) fn leave(&mut self, rank: u64, owner: Option<&str>) {
         let Some(clock) = self.0.get_mut(&rank) else { return };
         clock.waiting -= 1;
         if clock.waiting > 0 {
             clock.leave(owner);
         } else if self.0.len() == 1 {
-            // The only clock stays: a queue that is mostly empty would make one for every query.
-            self.0.values_mut().for_each(Clock::reset);
+            // The only clock is kept: a queue that is mostly empty would allocate one for every query.
+            self.0.values_mut().for_each(FairClock::reset);
         } else {
             self.0.remove(&rank);
         }
@@ -77,23 +77,22 @@ impl Clocks {
     }
 }
 
-impl Clock {
-    /// Nobody is in anybody's way: all start afresh.
+impl FairClock {
     fn reset(&mut self) {
         if !self.owners.is_empty() {
             self.owners = HashMap::default();
         }
-        (self.now, self.nobody) = (0, Share::default());
+        (self.now, self.unowned) = (0, OwnerShare::default());
     }
 
-    fn share(&mut self, owner: Option<&str>) -> &mut Share {
+    fn share(&mut self, owner: Option<&str>) -> &mut OwnerShare {
         self.waiting += 1;
         let share = match owner {
-            None => &mut self.nobody,
+            None => &mut self.unowned,
             Some(owner) => {
                 if !self.owners.contains_key(owner) {
-                    self.forget_some();
-                    self.owners.insert(owner.into(), Share::default());
+                    self.compact();
+                    self.owners.insert(owner.into(), OwnerShare::default());
                 }
                 self.owners.get_mut(owner).expect("inserted if it was missing")
             }
@@ -104,7 +103,7 @@ impl Clock {
 
     fn leave(&mut self, owner: Option<&str>) {
         let Some(owner) = owner else {
-            self.nobody.waiting -= 1;
+            self.unowned.waiting -= 1;
             return;
         };
         let share = self.owners.get_mut(owner).expect("an owner with a waiting query is known");
@@ -112,13 +111,13 @@ impl Clock {
         if share.waiting == 0 && share.next <= self.now {
             self.owners.remove(owner);
         }
-        self.forget_some();
+        self.compact();
     }
 
-    /// Clients make owners up. Those that have nothing waiting are forgotten when they are many, which lets each of them
-    /// have one turn too early at most.
-    fn forget_some(&mut self) {
-        if self.owners.len() > 2 * self.waiting + REMEMBERED {
+    /// Drops owners without a waiting query when they are many: clients make owner names up. A dropped owner may get one
+    /// turn too early.
+    fn compact(&mut self) {
+        if self.owners.len() > 2 * self.waiting + IDLE_OWNERS_MAX {
             self.owners.retain(|_, share| share.waiting > 0);
             self.owners.shrink_to(2 * self.owners.len());
         }
@@ -130,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_take_turns_and_one_alone_is_first_come_first_served() {
-        let mut clocks = Clocks::default();
+    fn owners_take_turns_and_each_owner_is_served_in_order() {
+        let mut clocks = FairClocks::default();
         assert_eq!([0; 3].map(|_| clocks.join(0, Some("a"))), [0, 1, 2]);
         assert_eq!([0; 2].map(|_| clocks.join(0, Some("b"))), [0, 1]);
         assert_eq!([0; 2].map(|_| clocks.join(0, None)), [0, 1]);
@@ -141,15 +140,15 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_made_up_do_not_stay() {
-        let mut clocks = Clocks::default();
+    fn idle_owners_are_dropped() {
+        let mut clocks = FairClocks::default();
         clocks.join(0, None);
         for n in 0..100_000 {
             let owner = format!("owner {n}");
             clocks.join(0, Some(&owner));
             clocks.leave(0, Some(&owner));
         }
-        assert!(clocks.owners() <= REMEMBERED + 4, "{}", clocks.owners());
+        assert!(clocks.owners() <= IDLE_OWNERS_MAX + 4, "{}", clocks.owners());
         clocks.leave(0, None);
         assert_eq!((clocks.0.len(), clocks.owners()), (1, 0));
     }

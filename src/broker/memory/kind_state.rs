@@ -1,4 +1,4 @@
-//! How many queries of a kind are in each state, kept where the states change.
+//! The queue of one kind, with the counts of its queries by state.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -8,34 +8,32 @@ use crate::{
     sync::AtomicUsize,
 };
 
-use super::{MemoryLimits, log::LogLimits, owners::Owners, queue::KindQueue};
+use super::{MemoryLimits, log::LogLimits, owners::OwnerCounts, queue::KindQueue};
 
-/// A kind's line of waiting queries together with the counts of all its queries.
 #[derive(Debug)]
-pub(super) struct KindTally {
+pub(super) struct KindState {
     pub queue: KindQueue,
     counts: [AtomicUsize; QueryState::ALL.len()],
-    /// What waits of all kinds.
-    all_waiting: Arc<Waiting>,
-    /// The owners of queries of all kinds.
-    pub owners: Arc<Owners>,
-    /// For the logs of all its queries.
+    /// Shared by all kinds.
+    all_waiting: Arc<WaitingTotals>,
+    /// Shared by all kinds.
+    pub owners: Arc<OwnerCounts>,
     pub log: LogLimits,
     pub metrics: Arc<KindQueryMetrics>,
 }
 
-/// How many queries wait, and the bytes of their payloads.
+/// Number of waiting queries, and bytes of their payloads.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingTotals {
     pub queries: AtomicUsize,
     pub bytes: AtomicUsize,
 }
 
-impl KindTally {
+impl KindState {
     pub(super) fn new(
         limits: &MemoryLimits,
-        all_waiting: Arc<Waiting>,
-        owners: Arc<Owners>,
+        all_waiting: Arc<WaitingTotals>,
+        owners: Arc<OwnerCounts>,
         metrics: Arc<KindQueryMetrics>,
     ) -> Self {
         let queue = KindQueue::new(limits.aging);
@@ -43,8 +41,8 @@ impl KindTally {
         Self { queue, counts: Default::default(), all_waiting, owners, log, metrics }
     }
 
-    /// A query with a payload of so many bytes is in this state now.
-    pub(super) fn entered(&self, state: QueryState, bytes: usize) {
+    /// Counts a query into a state. `bytes` is the size of its payload.
+    pub(super) fn on_enter(&self, state: QueryState, bytes: usize) {
         self.counts[state.index()].fetch_add(1, Relaxed);
         if state == QueryState::Pending {
             self.all_waiting.queries.fetch_add(1, Relaxed);
@@ -52,7 +50,7 @@ impl KindTally {
         }
     }
 
-    pub(super) fn left(&self, state: QueryState, bytes: usize) {
+    pub(super) fn on_leave(&self, state: QueryState, bytes: usize) {
         self.counts[state.index()].fetch_sub(1, Relaxed);
         if state == QueryState::Pending {
             self.all_waiting.queries.fetch_sub(1, Relaxed);
@@ -60,17 +58,17 @@ impl KindTally {
         }
     }
 
-    pub(super) fn moved(&self, from: QueryState, to: QueryState, bytes: usize) {
-        self.entered(to, bytes);
-        self.left(from, bytes);
+    pub(super) fn on_move(&self, from: QueryState, to: QueryState, bytes: usize) {
+        self.on_enter(to, bytes);
+        self.on_leave(from, bytes);
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn waiting_count(&self) -> usize {
         self.count(QueryState::Pending)
     }
 
-    /// Accepted and not ended.
-    pub(super) fn unfinished(&self) -> usize {
+    /// Number of queries that were accepted and have not ended.
+    pub(super) fn unfinished_count(&self) -> usize {
         QueryState::ALL.iter().filter(|state| !state.is_terminal()).map(|state| self.count(*state)).sum()
     }
 
