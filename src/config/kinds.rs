@@ -25,10 +25,6 @@ pub(super) struct ReadKind<'t> {
 impl<'t> ReadKind<'t> {
     /// Reads the kind called `name` and checks its own rules.
     pub(super) fn read(name: &str, section: SectionReader<'t>) -> Self {
-        if !is_kind_name(name) {
-            let rule = "is not a kind's name: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter";
-            section.mistakes.add(&section.header, &section.path, rule);
-        }
         let mut settings = KindSettings::read(&section);
         if settings.command.written().is_some_and(Vec::is_empty) {
             section.report(&settings.command, "must not be empty");
@@ -55,9 +51,13 @@ impl<'t> ReadKind<'t> {
     }
 }
 
-fn is_kind_name(name: &str) -> bool {
+pub(super) fn check_kind_name(name: &str) -> Result<(), String> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    name.len() <= 63 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_allowed)
+    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if starts_well && name.len() <= 63 && name.chars().all(is_allowed) {
+        return Ok(());
+    }
+    Err("is not a kind's name: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter".to_owned())
 }
 
 fn check_capabilities(settings: &KindSettings<'_>, section: &SectionReader<'_>) {

@@ -1,6 +1,6 @@
 //! The whole configuration, read and checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::error::{Location, Mistakes};
@@ -13,7 +13,7 @@ use super::keys::recovery::{Recovery, RecoveryConfig};
 use super::keys::results::{ResultsConfig, ResultsSettings};
 use super::keys::retry::RetryConfig;
 use super::keys::server::ServerConfig;
-use super::kinds::{ReadKind, check_together, served_types};
+use super::kinds::{ReadKind, check_kind_name, check_together, served_types};
 use super::reader::SectionReader;
 use super::schema::Section;
 use super::strings::not_empty;
@@ -105,9 +105,13 @@ impl<'a> ConfigReader<'a> {
         table
     }
 
-    /// Opens the section of each NAME; one that is no table is reported and left out. `None` if the table of all these
-    /// sections is none itself.
-    fn open_named(&self, section: &'static Section) -> Option<Vec<(&'a TomlField, Option<SectionReader<'a>>)>> {
+    /// Opens the section of each NAME, and reports names that fail the check. A section that is no table is reported and
+    /// has no reader. `None` if the table of all these sections is none itself.
+    fn open_named(
+        &self,
+        section: &'static Section,
+        check_name: impl Fn(&str) -> Result<(), String>,
+    ) -> Option<Vec<(&'a str, Option<SectionReader<'a>>)>> {
         let path = section.path().collect::<Vec<_>>().join(".");
         // Another value in place of an outer section was reported when that was opened.
         let (outer, inner) = path
@@ -118,16 +122,19 @@ impl<'a> ConfigReader<'a> {
         };
         let open = |field: &'a TomlField| {
             let path = format!("{path}.{}", segment(&field.name));
+            if let Err(problem) = check_name(&field.name) {
+                self.mistakes.add(&field.location, &path, problem);
+            }
             let table = self.table(field, &path, &path)?;
             Some(self.open_table(section, path, table, field.location.clone()))
         };
         let table = self.table(field, &path, section.header)?;
-        Some(table.fields.iter().map(|field| (field, open(field))).collect())
+        Some(table.fields.iter().map(|field| (field.name.as_str(), open(field))).collect())
     }
 
     /// The kinds that could be read, and true if these are all.
     fn kinds(&self) -> (Vec<ReadKind<'a>>, bool) {
-        let Some(sections) = self.open_named(&keys::KIND) else {
+        let Some(sections) = self.open_named(&keys::KIND, check_kind_name) else {
             return (Vec::new(), false);
         };
         if sections.is_empty() {
@@ -136,7 +143,7 @@ impl<'a> ConfigReader<'a> {
             self.mistakes.add(header, "kinds", problem);
         }
         let count = sections.len();
-        let read = |(field, section): (&TomlField, _)| Some(ReadKind::read(&field.name, section?));
+        let read = |(name, section): (&str, Option<_>)| Some(ReadKind::read(name, section?));
         let kinds: Vec<_> = sections.into_iter().filter_map(read).collect();
         let is_complete = kinds.len() == count;
         (kinds, is_complete)
@@ -145,14 +152,9 @@ impl<'a> ConfigReader<'a> {
     /// The recovery of all types; `served` are the types that there can be, if these are known.
     fn recovery(&self, served: Option<&BTreeSet<String>>) -> RecoveryConfig {
         let default = Recovery::read(&self.open(&keys::RECOVERY));
-        let mut types = BTreeMap::new();
-        for (field, section) in self.open_named(&keys::RECOVERY_TYPE).unwrap_or_default() {
-            if let Err(problem) = check_type_name(&field.name, served) {
-                self.mistakes.add(&field.location, format!("recovery.types.{}", segment(&field.name)), problem);
-            }
-            types.extend(section.map(|section| (field.name.clone(), Recovery::read(&section))));
-        }
-        RecoveryConfig { default, types }
+        let sections = self.open_named(&keys::RECOVERY_TYPE, |name| check_type_name(name, served)).unwrap_or_default();
+        let read = |(name, section): (&str, Option<_>)| Some((name.to_owned(), Recovery::read(&section?)));
+        RecoveryConfig { default, types: sections.into_iter().filter_map(read).collect() }
     }
 }
 

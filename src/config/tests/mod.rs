@@ -7,6 +7,7 @@ mod confinement;
 mod defaults;
 mod hostile;
 mod layers;
+mod layout;
 mod limits;
 mod mistakes;
 mod recovery;
