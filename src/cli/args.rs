@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(super) use bench::{BaselineArgs, BenchArgs, BenchCommand, LoadArgs};
-pub(super) use dead::{DeadCommand, DeadLetterSelection, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs};
+pub(super) use dead::{DeadCommand, DeadLetterArgs, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs};
 pub(super) use operate::{DrainArgs, EventsArgs, ReloadArgs, ResumeArgs, ScaleArgs, WorkerActionArgs};
 
 /// Warm worker processes behind one gRPC endpoint.

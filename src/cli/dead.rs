@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    args::{DeadCommand, DeadLetterSelection, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs},
+    args::{DeadCommand, DeadLetterArgs, DeadListArgs, DeadPurgeArgs, DeadRequeueArgs, DeadShowArgs},
     event,
     exit::{CliError, CliExit},
     format, json,
@@ -161,7 +161,7 @@ pub(super) struct DeadLetterCall {
 }
 
 /// One call for each id: a call that fails half way does not say what it has done.
-pub(super) fn calls(letters: DeadLetterSelection) -> Vec<DeadLetterCall> {
+pub(super) fn calls(letters: DeadLetterArgs) -> Vec<DeadLetterCall> {
     if letters.all {
         return vec![DeadLetterCall { ids: Vec::new(), all: true, kind: letters.kind.unwrap_or_default() }];
     }

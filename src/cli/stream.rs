@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     api::proto::StreamResultsRequest,
-    client::{Client, ClientError, Endpoint, EventStream},
+    client::{Client, ClientError, Endpoint, QueryEventStream},
 };
 
 pub(super) async fn stream(server: &Endpoint, args: StreamArgs) -> Result<CliExit, CliError> {
@@ -28,7 +28,7 @@ pub(super) struct EventPrinter {
 
 impl EventPrinter {
     /// Prints every event; returns the exit code of the query.
-    pub(super) async fn print_all(mut self, mut events: EventStream) -> Result<CliExit, CliError> {
+    pub(super) async fn print_all(mut self, mut events: QueryEventStream) -> Result<CliExit, CliError> {
         let mut end = None;
         loop {
             match events.next().await {

@@ -24,7 +24,7 @@ pub use credentials::{BearerToken, Credentials};
 pub use endpoint::{DEFAULT_ENDPOINT, Endpoint, ParseEndpointError};
 pub use error::{ClientError, Refusal};
 pub use load::{CallFailure, CallStats, LoadCaller};
-pub use streams::{EventStream, PoolEventStream};
+pub use streams::{QueryEventStream, PoolEventStream};
 pub use tls::TlsMismatch;
 pub use tonic::Code;
 
@@ -85,20 +85,20 @@ impl Client {
     pub async fn execute(
         &self,
         request: proto::ExecuteRequest,
-    ) -> Result<(proto::SubmitResponse, EventStream), ClientError> {
+    ) -> Result<(proto::SubmitResponse, QueryEventStream), ClientError> {
         let mut stream = self.call(self.pool().execute(request)).await?;
         let first = self.explain(timeout(CALL_TIMEOUT, stream.message()).await).await?;
         match first.and_then(|first| first.body) {
             Some(execute_response::Body::Accepted(accepted)) => {
-                Ok((accepted, EventStream::of_execute(self.endpoint.clone(), stream)))
+                Ok((accepted, QueryEventStream::of_execute(self.endpoint.clone(), stream)))
             }
             _ => Err(ClientError::lost(&self.endpoint, "it did not say that it accepted the query")),
         }
     }
 
-    pub async fn stream_results(&self, request: proto::StreamResultsRequest) -> Result<EventStream, ClientError> {
+    pub async fn stream_results(&self, request: proto::StreamResultsRequest) -> Result<QueryEventStream, ClientError> {
         let stream = self.call(self.pool().stream_results(request)).await?;
-        Ok(EventStream::of_results(self.endpoint.clone(), stream))
+        Ok(QueryEventStream::of_results(self.endpoint.clone(), stream))
     }
 
     /// Watches the events of the pool from when this returns.

@@ -13,7 +13,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events of one query, up to its final one.
 #[derive(Debug)]
-pub struct EventStream {
+pub struct QueryEventStream {
     endpoint: Endpoint,
     source: EventSource,
     ended: bool,
@@ -25,7 +25,7 @@ enum EventSource {
     Results(Streaming<proto::StreamResultsResponse>),
 }
 
-impl EventStream {
+impl QueryEventStream {
     pub(super) fn of_execute(endpoint: Endpoint, stream: Streaming<proto::ExecuteResponse>) -> Self {
         Self { endpoint, source: EventSource::Execute(stream), ended: false }
     }

@@ -47,7 +47,7 @@ pub(in crate::cli) struct DeadShowArgs {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DeadRequeueArgs {
     #[command(flatten)]
-    pub letters: DeadLetterSelection,
+    pub letters: DeadLetterArgs,
     /// Print JSON, one query a line
     #[arg(long)]
     pub json: bool,
@@ -56,12 +56,12 @@ pub(in crate::cli) struct DeadRequeueArgs {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DeadPurgeArgs {
     #[command(flatten)]
-    pub letters: DeadLetterSelection,
+    pub letters: DeadLetterArgs,
 }
 
 /// A choice of dead letters.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct DeadLetterSelection {
+pub(in crate::cli) struct DeadLetterArgs {
     /// Ids of the queries
     #[arg(value_name = "ID", value_parser = query_id, required_unless_present = "all", conflicts_with = "all")]
     pub ids: Vec<QueryId>,
