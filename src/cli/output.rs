@@ -25,9 +25,9 @@ pub(super) fn answer(
     for_people: impl FnOnce() -> String,
 ) -> Result<CliExit, CliError> {
     if as_json {
-        line(json().get())?
+        line(json().get())?;
     } else {
-        text(&for_people())?
+        text(&for_people())?;
     }
     Ok(CliExit::Done)
 }
@@ -69,13 +69,13 @@ fn labelled(style: Style, label: &str, text: &str) {
 
 /// Text from elsewhere with control characters escaped, except for line breaks and tabs: it must not control the terminal.
 pub(super) fn printable(text: &str) -> Cow<'_, str> {
-    let is_unsafe = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.contains(is_unsafe) {
+    let must_escape = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(must_escape) {
         return Cow::Borrowed(text);
     }
     let mut clean = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_unsafe(c) {
+        if must_escape(c) {
             let _ = write!(clean, "{}", c.escape_default());
         } else {
             clean.push(c);

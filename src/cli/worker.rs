@@ -10,7 +10,7 @@ pub(super) fn echo() -> Result<ExitCode, CliError> {
         return Err(CliError::Usage(
             "this is the built-in demonstration worker, which the server starts: there is no REMUDA_SOCKET to connect \
              to\n  to see it work: remuda serve, and in another terminal: remuda run '{\"hello\":\"world\"}'\n  \
-             what it can do: remuda worker echo --help"
+             its options: remuda worker echo --help"
                 .to_owned(),
         ));
     };

@@ -38,7 +38,7 @@ pub(super) async fn workers(server: &Endpoint, args: WorkersArgs) -> Result<CliE
         empty_note: "there is no worker",
     };
     list.print(async |page_size, page_token| {
-        let request = ListWorkersRequest { kind: kind.clone(), page_size, page_token, ..Default::default() };
+        let request = ListWorkersRequest { kind: kind.clone(), page_size, page_token };
         let page = client.call(client.admin().list_workers(request)).await?;
         Ok((page.workers, page.next_page_token))
     })

@@ -24,7 +24,7 @@ pub use credentials::{BearerToken, Credentials};
 pub use endpoint::{DEFAULT_ENDPOINT, Endpoint, ParseEndpointError};
 pub use error::{ClientError, Refusal};
 pub use load::{CallFailure, CallStats, LoadCaller};
-pub use streams::{QueryEventStream, PoolEventStream};
+pub use streams::{PoolWatchStream, QueryEventStream};
 pub use tls::TlsMismatch;
 pub use tonic::Code;
 
@@ -102,9 +102,9 @@ impl Client {
     }
 
     /// Watches the events of the pool from when this returns.
-    pub async fn watch_events(&self, request: proto::WatchEventsRequest) -> Result<PoolEventStream, ClientError> {
+    pub async fn watch_events(&self, request: proto::WatchEventsRequest) -> Result<PoolWatchStream, ClientError> {
         let stream = self.call(self.admin().watch_events(request)).await?;
-        Ok(PoolEventStream::new(self.endpoint.clone(), stream))
+        Ok(PoolWatchStream::new(self.endpoint.clone(), stream))
     }
 
     async fn explain<T, E>(&self, answer: Result<Result<T, Status>, E>) -> Result<T, ClientError> {

@@ -72,12 +72,12 @@ fn is_final(event: &Event) -> bool {
 
 /// The events of the pool, until the server stops.
 #[derive(Debug)]
-pub struct PoolEventStream {
+pub struct PoolWatchStream {
     endpoint: Endpoint,
     stream: Streaming<proto::WatchEventsResponse>,
 }
 
-impl PoolEventStream {
+impl PoolWatchStream {
     pub(super) fn new(endpoint: Endpoint, stream: Streaming<proto::WatchEventsResponse>) -> Self {
         Self { endpoint, stream }
     }
