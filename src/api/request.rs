@@ -7,7 +7,7 @@ use tonic::Status;
 use crate::{
     config::Recovery,
     model::{QueryId, QueryOptions, QuerySpec},
-    pool::{DeadLetterSelection, QueryRequest, ScaleTo},
+    pool::{DeadLetterSelection, QueryRequest, ScaleTarget},
     protocol::JsonText,
     state::QueryState,
 };
@@ -93,7 +93,7 @@ pub(super) fn reason(reason: &str) -> Result<(), Status> {
     Err(invalid("reason", format!("has {} bytes; at most {REASON_MAX_BYTES} are allowed", reason.len())))
 }
 
-pub(super) fn scale(request: &proto::ScaleKindRequest) -> Result<ScaleTo, Status> {
+pub(super) fn scale(request: &proto::ScaleKindRequest) -> Result<ScaleTarget, Status> {
     let mut found = Violations::default();
     if request.kind.is_empty() {
         found.add("kind", "is missing; name the kind to scale");
@@ -105,8 +105,8 @@ pub(super) fn scale(request: &proto::ScaleKindRequest) -> Result<ScaleTo, Status
     }
     found.check()?;
     Ok(match request.target.expect("a missing target is a violation") {
-        Target::Workers(count) => ScaleTo::Workers(count as usize),
-        Target::By(count) => ScaleTo::By(count.into()),
+        Target::Workers(count) => ScaleTarget::Workers(count as usize),
+        Target::By(count) => ScaleTarget::By(count.into()),
     })
 }
 
@@ -287,8 +287,8 @@ mod tests {
     #[test]
     fn scaling_requires_a_kind_and_a_number() {
         let read = |kind: &str, target| scale(&proto::ScaleKindRequest { kind: kind.to_owned(), target });
-        assert_eq!(read("k", Some(Target::Workers(0))).unwrap(), ScaleTo::Workers(0));
-        assert_eq!(read("k", Some(Target::By(-2))).unwrap(), ScaleTo::By(-2));
+        assert_eq!(read("k", Some(Target::Workers(0))).unwrap(), ScaleTarget::Workers(0));
+        assert_eq!(read("k", Some(Target::By(-2))).unwrap(), ScaleTarget::By(-2));
         assert!(read("", Some(Target::By(0))).unwrap_err().message().starts_with("kind: is missing; name the kind"));
         assert!(read("k", Some(Target::By(0))).unwrap_err().message().starts_with("by: is 0, which changes nothing"));
         assert!(read("k", None).unwrap_err().message().starts_with("target: is missing; set `workers`"));

@@ -1,4 +1,4 @@
-//! Lanes, and the cache of the worker that served each lane last.
+//! LaneCache, and the cache of the worker that served each lane last.
 //!
 //! A lane is what a query has in common with others that may have to reach the same worker: its key, or else its session.
 
@@ -51,14 +51,14 @@ pub(super) fn lane_key(lane: &str) -> Option<&str> {
     lane.strip_prefix(KEY_PREFIX)
 }
 
-type Lanes = Mutex<LruCache<Arc<str>, Weak<PoolWorker>>>;
+type LaneCache = Mutex<LruCache<Arc<str>, Weak<PoolWorker>>>;
 
 /// The worker that served each lane last. Keys and sessions are kept apart, because workers choose session ids and must
 /// not be able to push out the keys.
 #[derive(Debug)]
 pub(super) struct AffinityCache {
-    keys: Lanes,
-    sessions: Lanes,
+    keys: LaneCache,
+    sessions: LaneCache,
 }
 
 impl Default for AffinityCache {
@@ -69,7 +69,7 @@ impl Default for AffinityCache {
 }
 
 impl AffinityCache {
-    fn lanes(&self, lane: &str) -> &Lanes {
+    fn lanes(&self, lane: &str) -> &LaneCache {
         if lane_key(lane).is_some() { &self.keys } else { &self.sessions }
     }
 

@@ -32,29 +32,24 @@ pub enum RequeueError {
 }
 
 impl Operations {
-    /// Submits the queries of dead letters anew. Returns each old id with its new one.
+    /// Submits the queries of dead letters anew, up to the first that fails. Returns each old id with its new one.
     pub async fn requeue(&self, selection: DeadLetterSelection) -> Result<Vec<(QueryId, QueryId)>, RequeueError> {
         self.admission.ensure_admitting()?;
-        let mut requeued = Vec::new();
-        let outcome = self.requeue_each(selection, &mut requeued).await;
-        self.dispatcher.dispatch_all().await;
-        outcome.map(|()| requeued)
-    }
-
-    async fn requeue_each(
-        &self,
-        selection: DeadLetterSelection,
-        requeued: &mut Vec<(QueryId, QueryId)>,
-    ) -> Result<(), RequeueError> {
         let all = matches!(selection, DeadLetterSelection::All { .. });
+        let mut requeued = Vec::new();
+        let mut failure = None;
         for id in self.selected_ids(selection).await? {
             match self.requeue_one(&id).await {
                 Ok(new_id) => requeued.push((id, new_id)),
                 Err(RequeueError::Letter(DeadLetterError::NoSuchDeadLetter(_))) if all => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
             }
         }
-        Ok(())
+        self.dispatcher.dispatch_all().await;
+        failure.map_or(Ok(requeued), Err)
     }
 
     async fn requeue_one(&self, id: &QueryId) -> Result<QueryId, RequeueError> {

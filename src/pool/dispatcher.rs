@@ -31,10 +31,6 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn new(context: Arc<PoolContext>, admission: Arc<Admission>) -> Self {
-        Self { context, admission, cut_short: AtomicUsize::new(0) }
-    }
-
     /// Starts waiting queries of a kind while it has ready workers. Called wherever a query begins to wait or a worker
     /// becomes ready.
     pub(super) async fn dispatch(&self, kind: &PoolKind) {

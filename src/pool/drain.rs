@@ -76,7 +76,7 @@ impl Supervisor {
         let running = self.context.registry.busy_count();
         self.admission.mark_draining(running);
         info!(running, timeout = ?until - begun, "draining");
-        // The end of the last query wakes nobody, so it is noticed at the next tick at the latest.
+        // The end of the last query is no event, so it is noticed at the next tick at the latest.
         while self.context.broker.unfinished_count() > 0 && self.handle_next(&stop, &mut tick, sleep_until(until)).await
         {
         }

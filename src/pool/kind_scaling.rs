@@ -1,4 +1,4 @@
-//! What the autoscaler remembers of a kind between two passes.
+//! The autoscaler's memory of a kind between two plans.
 
 use std::time::{Duration, Instant};
 

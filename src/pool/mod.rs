@@ -33,7 +33,12 @@ mod submit;
 mod supervisor;
 mod watchdog;
 
-use std::{io, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Instant,
+};
 
 use crate::{
     broker::Broker,
@@ -47,7 +52,7 @@ pub use dead_letters::{DeadLetterSelection, RequeueError};
 pub use drain::DrainReport;
 pub use events::{EventBus, EventSubscription, POOL_EVENT_NAMES, PoolChange, PoolEvent, PoolEventBody};
 pub use health::{KindHealth, PoolHealth};
-pub use operations::{AdminError, Operations, ScaleOutcome, ScaleTo};
+pub use operations::{AdminError, Operations, ScaleOutcome, ScaleTarget};
 pub use registry::WorkerDetails;
 pub use reload::{ReloadOutcome, Reloader};
 pub use routing::RoutingError;
@@ -78,7 +83,7 @@ struct PoolParts {
     started: Instant,
 }
 
-/// What a pool is built from.
+/// Parameters of `Pool::new`.
 #[derive(Debug)]
 pub struct PoolParams {
     pub config: Config,
@@ -156,7 +161,8 @@ impl PoolParts {
         let kinds = config.kinds.clone();
         let context = Arc::new(PoolContext::new(config, broker, metrics));
         let admission = Arc::new(Admission::new(context.events.clone()));
-        let dispatcher = Arc::new(Dispatcher::new(context.clone(), admission.clone()));
+        let cut_short = AtomicUsize::new(0);
+        let dispatcher = Arc::new(Dispatcher { context: context.clone(), admission: admission.clone(), cut_short });
         let operations = Operations {
             context: context.clone(),
             admission: admission.clone(),

@@ -24,7 +24,8 @@ use crate::{
     },
 };
 
-/// What is seen from outside of the reservations, by worker. Not modelled, so that looking at it changes nothing.
+/// The reservations and stops of each worker, as seen from outside. Its atomics are not modelled, so that they add no
+/// points at which threads switch.
 #[derive(Debug, Default)]
 struct Seen {
     reserved: [AtomicBool; 2],
@@ -134,7 +135,7 @@ fn reservations_by_turn_and_by_name_against_eviction() {
             reserving.join().unwrap();
         }
 
-        // Whoever was not evicted is in the rotation, once, however it was reserved.
+        // A worker that was not evicted is in the rotation, once, however it was reserved.
         let left: Vec<_> = std::iter::from_fn(|| ready.reserve_next(Balance::RoundRobin)).collect();
         let mut left: Vec<_> = left.iter().map(|reservation| reservation.worker.id).collect();
         left.sort_unstable();
@@ -188,7 +189,7 @@ impl Play {
         QUERIES.into_iter().map(submit).collect()
     }
 
-    /// Whether something asks for the supervisor's attention.
+    /// True if the supervisor has been woken.
     fn is_woken(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let wake = pin!(self.parts.context.supervisor_wake.notified()).poll(&mut context);
@@ -196,7 +197,7 @@ impl Play {
         wake.is_ready() || arrival != Poll::Pending
     }
 
-    /// What the supervisor does when it is woken.
+    /// Does what the supervisor does when it is woken.
     fn supervise(&self) {
         block_on(self.parts.dispatcher.dispatch_all());
     }
@@ -214,7 +215,7 @@ impl Play {
         })
     }
 
-    /// Lets the drivers and the supervisor do what is left to do. Nothing may be left that nobody was told of.
+    /// Lets the drivers and the supervisor finish. No work may be left that woke neither.
     fn settle(&self, mut lives: [Life; 2]) -> [Life; 2] {
         for _ in 0..5 {
             let over = lives.iter().filter(|life| life.certificate().is_some()).count();
@@ -227,7 +228,7 @@ impl Play {
         lives
     }
 
-    /// How a query ended; it must have, once, and in its first attempt.
+    /// The outcome of a query, which must have ended once, in its first attempt.
     #[track_caller]
     fn end_of(&self, id: &str) -> Outcome {
         let id = QueryId::parse(id).unwrap();

@@ -31,7 +31,7 @@ pub struct Operations {
 
 /// The number of workers that an operator asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScaleTo {
+pub enum ScaleTarget {
     Workers(usize),
     /// A difference to the current number.
     By(i64),
@@ -73,7 +73,7 @@ pub enum AdminError {
 impl Operations {
     /// Sets the least number of workers of a kind, within its limits, and stops those that are too many. The autoscaler
     /// goes on from there.
-    pub fn scale(&self, kind: &str, to: ScaleTo) -> Result<ScaleOutcome, AdminError> {
+    pub fn scale(&self, kind: &str, to: ScaleTarget) -> Result<ScaleOutcome, AdminError> {
         self.admission.ensure_running()?;
         let PoolContext { kinds, registry, .. } = &*self.context;
         let no_such = || AdminError::NoSuchKind { kind: kind.to_owned(), known: kinds.describe() };
@@ -84,8 +84,8 @@ impl Operations {
         // An earlier request may not be met yet: a difference counts from what it asked for.
         let from = scaling.target(live, config.min);
         let to = match to {
-            ScaleTo::Workers(workers) => workers,
-            ScaleTo::By(step) => {
+            ScaleTarget::Workers(workers) => workers,
+            ScaleTarget::By(step) => {
                 let wanted = i64::try_from(from).unwrap_or(i64::MAX).saturating_add(step);
                 usize::try_from(wanted).unwrap_or(0).clamp(config.min, config.max.get())
             }

@@ -1,6 +1,6 @@
 //! The registry of workers: the live ones, and the most recent of those that ended.
 //!
-//! Nobody holds two worker locks, and nobody takes the registry lock while holding a worker lock.
+//! Lock order: no thread holds two worker locks, or takes the registry lock while it holds a worker lock.
 
 use std::{
     collections::{BTreeMap, VecDeque},

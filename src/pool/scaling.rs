@@ -9,26 +9,18 @@ use crate::{
     worker::{PoolWorker, StopMode},
 };
 
-use super::{Supervisor, kinds::PoolKind, plan::Step};
-
-/// A kind for which workers were started, to be logged.
-#[must_use]
-pub(super) struct Growth {
-    pub kind: Arc<PoolKind>,
-    pub from: usize,
-    pub to: usize,
-    pub reason: String,
-}
+use super::{Supervisor, plan::Step};
 
 impl Supervisor {
-    /// Brings the pool to its proper size as far as it can be done now. Growth is logged by the caller, after the new
-    /// workers have got their time to start.
-    pub(super) fn resize(&mut self) -> Vec<Growth> {
+    /// Brings the pool to its proper size as far as it can be done now.
+    pub(super) fn resize(&mut self) {
         let now = Instant::now();
-        self.sizing.plan(now).into_iter().filter_map(|step| self.take_step(step, now)).collect()
+        for step in self.sizing.plan(now) {
+            self.take_step(step, now);
+        }
     }
 
-    fn take_step(&mut self, step: Step, now: Instant) -> Option<Growth> {
+    fn take_step(&mut self, step: Step, now: Instant) {
         let context = self.context.clone();
         let kind = context.kinds.get(step.kind());
         let live = || context.registry.live_count(kind.slot);
@@ -38,7 +30,7 @@ impl Supervisor {
                 let started = keys.into_iter().filter_map(|key| self.start_worker(&kind, key)).count();
                 let replaced = kind.scaling.lock().record_growth(started, now);
                 kind.metrics.record_restarts(replaced);
-                return Some(Growth { kind: kind.clone(), from, to: from + started, reason });
+                context.record_scaling(&kind, from, from + started, reason);
             }
             Step::Replace { worker, reason, .. } => {
                 if let Some(new) = self.start_worker(&kind, None) {
@@ -73,7 +65,6 @@ impl Supervisor {
             }
             Step::RequestYield { reason, .. } => kind.request_yield(reason),
         }
-        None
     }
 
     fn find_workers(&self, ids: &[WorkerId]) -> impl Iterator<Item = Arc<PoolWorker>> {

@@ -29,7 +29,6 @@ use super::{
     events::PoolEventBody,
     kinds::PoolKind,
     memory::{MemoryBudget, MemoryReservation},
-    scaling::Growth,
     sizing::Sizing,
     watchdog::Watchdog,
 };
@@ -130,38 +129,32 @@ impl Supervisor {
         }
     }
 
-    /// Handles one event. Workers are started and stopped synchronously, in `on_event`; then queries are dispatched.
+    /// Handles one event: workers are started and stopped synchronously, in `on_event`; then queries are dispatched.
     pub(super) async fn handle(&mut self, event: SupervisorEvent) {
-        let Some(growths) = self.on_event(event) else {
-            return self.dispatcher.dispatch_all().await;
-        };
-        if !growths.is_empty() {
-            // The new workers are on their way before their start is logged.
-            tokio::task::yield_now().await;
-        }
-        for Growth { kind, from, to, reason } in growths {
-            self.context.record_scaling(&kind, from, to, reason);
-        }
+        let is_full_pass = self.on_event(event);
         self.dispatcher.dispatch_all().await;
-        self.reject_unservable().await;
-        self.mark_pool_ready();
-        self.last_pass = Instant::now();
-        self.watchdog.record_pass(self.last_pass);
+        if is_full_pass {
+            self.reject_unservable().await;
+            self.mark_pool_ready();
+            self.last_pass = Instant::now();
+            self.watchdog.record_pass(self.last_pass);
+        }
     }
 
-    /// Changes the pool in answer to an event. `None` if queries are to be dispatched and nothing else.
-    fn on_event(&mut self, event: SupervisorEvent) -> Option<Vec<Growth>> {
+    /// Changes the pool in answer to an event. False if queries are to be dispatched and nothing else.
+    fn on_event(&mut self, event: SupervisorEvent) -> bool {
         match event {
             SupervisorEvent::QueriesWaiting => {
                 // Ready workers get them at once; whether more workers are needed is for the next pass.
                 self.context.wake_supervisor();
-                return None;
+                return false;
             }
             SupervisorEvent::WorkerEnded(ended) => self.remove_worker(ended),
             SupervisorEvent::Tick => self.on_tick(Instant::now()),
             SupervisorEvent::Wake => {}
         }
-        Some(self.resize())
+        self.resize();
+        true
     }
 
     /// Marks idle workers, and closes the circuit of kinds whose workers have been in service for a while.

@@ -20,8 +20,22 @@ pub(super) enum Shortage {
     Pending,
     /// Too many workers are starting.
     Starts,
-    Workers,
+    Limit(CapacityLimit),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CapacityLimit {
+    /// The kind's own `max`: only a worker of the same kind can make room.
+    KindMax,
+    PoolMax,
     Memory,
+}
+
+impl CapacityLimit {
+    /// True if the end of the worker, whatever its kind, makes room under the limit.
+    pub(super) fn is_eased_by(self, worker: &WorkerView) -> bool {
+        self != Self::Memory || worker.reserved > 0
+    }
 }
 
 impl FreeCapacity {
@@ -50,10 +64,10 @@ impl FreeCapacity {
     /// Takes the capacity for one worker, or returns what is short. With `Pending` it is taken from what is being freed.
     pub(super) fn take(&mut self, memory: u64) -> Result<(), Shortage> {
         if self.workers == 0 && self.workers_leaving == 0 {
-            return Err(Shortage::Workers);
+            return Err(Shortage::Limit(CapacityLimit::PoolMax));
         }
         if self.memory.is_some_and(|left| left.saturating_add(self.memory_leaving) < memory) {
-            return Err(Shortage::Memory);
+            return Err(Shortage::Limit(CapacityLimit::Memory));
         }
         let is_free_now = self.workers > 0 && self.memory.is_none_or(|left| left >= memory);
         if is_free_now && self.starts == 0 {

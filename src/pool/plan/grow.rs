@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Step,
-    capacity::{FreeCapacity, Shortage},
+    Planner, Step,
+    capacity::{CapacityLimit, Shortage},
     view::{KindView, StartHealth},
 };
 
@@ -19,14 +19,6 @@ pub(super) struct UnmetNeed {
     pub for_floor: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CapacityLimit {
-    /// The kind's own `max`: only a worker of the same kind can make room.
-    KindMax,
-    PoolMax,
-    Memory,
-}
-
 /// The workers that a kind needs; one for each entry of `keys`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GrowthRequest {
@@ -38,51 +30,42 @@ pub(super) struct GrowthRequest {
     waited: Duration,
 }
 
-/// Grants what there is room for, and returns the rest if it is pressing.
-pub(super) fn plan(
-    kind: &KindView,
-    request: GrowthRequest,
-    capacity: &mut FreeCapacity,
-    steps: &mut Vec<Step>,
-) -> Vec<UnmetNeed> {
-    let mut free = kind.config.max.get().saturating_sub(kind.present());
-    let mut leaving = kind.leaving();
-    let mut granted = Vec::new();
-    let mut unmet = Vec::new();
-    for key in request.keys {
-        let limit = if free > 0 {
-            match capacity.take(kind.memory()) {
-                Ok(()) => {
-                    free -= 1;
-                    granted.push(key);
+impl Planner<'_> {
+    /// Grants what there is room for, and returns the rest if it is pressing.
+    pub(super) fn grow(&mut self, kind: &KindView, request: GrowthRequest) -> Vec<UnmetNeed> {
+        let GrowthRequest { keys, reason, pressing, for_floor, waited } = request;
+        let mut free = kind.config.max.get().saturating_sub(kind.present());
+        let mut leaving = kind.leaving();
+        let mut granted = Vec::new();
+        let mut unmet = Vec::new();
+        for key in keys {
+            let taken = if free > 0 {
+                self.capacity.take(kind.memory())
+            } else if leaving > 0 {
+                // A worker of the kind is stopping, and makes room.
+                leaving -= 1;
+                self.capacity.set_aside(kind.memory());
+                Err(Shortage::Pending)
+            } else {
+                Err(Shortage::Limit(CapacityLimit::KindMax))
+            };
+            match taken {
+                Ok(()) => granted.push(key),
+                Err(Shortage::Starts) => break,
+                Err(_) if !pressing => break,
+                Err(Shortage::Pending) => {}
+                Err(Shortage::Limit(limit)) => {
+                    unmet.push(UnmetNeed { limit, waited, reason: reason.clone(), for_floor });
                     continue;
                 }
-                Err(Shortage::Starts) => break,
-                Err(Shortage::Pending) => {
-                    free -= 1;
-                    None
-                }
-                Err(Shortage::Workers) => Some(CapacityLimit::PoolMax),
-                Err(Shortage::Memory) => Some(CapacityLimit::Memory),
             }
-        } else if leaving > 0 {
-            // A worker of the kind is stopping, and makes room.
-            leaving -= 1;
-            capacity.set_aside(kind.memory());
-            None
-        } else {
-            Some(CapacityLimit::KindMax)
-        };
-        if !request.pressing {
-            break;
+            free = free.saturating_sub(1);
         }
-        let (waited, for_floor) = (request.waited, request.for_floor);
-        unmet.extend(limit.map(|limit| UnmetNeed { limit, waited, reason: request.reason.clone(), for_floor }));
+        if !granted.is_empty() {
+            self.steps.push(Step::Grow { kind: kind.kind, keys: granted, reason });
+        }
+        unmet
     }
-    if !granted.is_empty() {
-        steps.push(Step::Grow { kind: kind.kind, keys: granted, reason: request.reason });
-    }
-    unmet
 }
 
 /// The workers that the kind would get if there were room for everything.

@@ -37,25 +37,45 @@ pub(super) enum Step {
     RequestYield { kind: usize, reason: String },
 }
 
+/// One planning pass: the steps so far, and what they leave of the pool.
+struct Planner<'a> {
+    view: &'a PoolView,
+    capacity: FreeCapacity,
+    /// Workers that the steps so far stop.
+    leaving: Vec<WorkerId>,
+    steps: Vec<Step>,
+}
+
 pub(super) fn plan(view: &PoolView) -> Vec<Step> {
-    let mut capacity = FreeCapacity::of(view);
-    let mut steps = Vec::new();
+    let capacity = FreeCapacity::of(view);
+    let mut planner = Planner { view, capacity, leaving: Vec::new(), steps: Vec::new() };
     for kind in &view.kinds {
-        replace::plan(kind, &mut capacity, &mut steps);
+        planner.replace_due_workers(kind);
     }
-    let mut leaving: Vec<WorkerId> = steps.iter().flat_map(Step::retired).copied().collect();
-    bound::plan(view, &mut leaving, &mut steps);
+    planner.shrink_to_bounds();
     let mut requests: Vec<_> = view.kinds.iter().filter_map(|kind| Some((kind, grow::request(kind)?))).collect();
     // Kinds without a worker come before those that want more.
     requests.sort_by_key(|(_, request)| !request.pressing);
     for (kind, request) in requests {
-        let unmet = grow::plan(kind, request, &mut capacity, &mut steps);
-        evict::plan(view, kind, unmet, &mut capacity, &mut leaving, &mut steps);
+        let unmet = planner.grow(kind, request);
+        planner.make_room(kind, unmet);
     }
     for kind in &view.kinds {
-        shrink::plan(kind, &leaving, &mut steps);
+        planner.shrink(kind);
     }
-    steps
+    planner.steps
+}
+
+impl Planner<'_> {
+    /// True unless the worker is stopping, or a step stops it.
+    fn stays(&self, worker: &WorkerView) -> bool {
+        !worker.is_stopping() && !self.leaving.contains(&worker.id)
+    }
+
+    /// Number of workers that a kind has beyond its floor.
+    fn spare_workers(&self, kind: &KindView) -> usize {
+        kind.live().saturating_sub(kind.floor + kind.count_of(&self.leaving))
+    }
 }
 
 impl Step {
@@ -68,13 +88,6 @@ impl Step {
             | Self::Shrink { kind, .. }
             | Self::Evict { kind, .. }
             | Self::RequestYield { kind, .. } => *kind,
-        }
-    }
-
-    fn retired(&self) -> &[WorkerId] {
-        match self {
-            Self::Retire { workers, .. } => workers,
-            _ => &[],
         }
     }
 }

@@ -5,73 +5,65 @@ use std::num::NonZeroU64;
 use crate::{config::KindConfig, model::DeathCause};
 
 use super::{
-    Step,
-    capacity::{FreeCapacity, Shortage},
+    Planner, Step,
+    capacity::Shortage,
     view::{KindView, StartHealth, WorkerView},
 };
 
-pub(super) fn plan(kind: &KindView, capacity: &mut FreeCapacity, steps: &mut Vec<Step>) {
-    for worker in kind.workers.iter().filter(|worker| !worker.is_stopping()) {
-        let Some(cause) = worker.due else { continue };
-        if let Some(step) = replace(kind, worker, cause, capacity, steps) {
-            steps.push(step);
+impl Planner<'_> {
+    pub(super) fn replace_due_workers(&mut self, kind: &KindView) {
+        for worker in kind.workers.iter().filter(|worker| !worker.is_stopping()) {
+            let Some(cause) = worker.due else { continue };
+            let step = self.replacement(kind, worker, cause);
+            if matches!(step, Some(Step::Retire { .. })) {
+                self.leaving.push(worker.id);
+            }
+            self.steps.extend(step);
         }
     }
-}
 
-fn replace(
-    kind: &KindView,
-    worker: &WorkerView,
-    cause: DeathCause,
-    capacity: &mut FreeCapacity,
-    steps: &[Step],
-) -> Option<Step> {
-    let retire = |detail: &str| Step::Retire {
-        kind: kind.kind,
-        workers: vec![worker.id],
-        cause,
-        reason: format!("{}; {detail}", reason(cause, &kind.config)),
-    };
-    if worker.bound {
-        // A key never has two live workers.
-        return Some(retire("its key gets another worker when it is next wanted"));
-    }
-    if kind.removed || worker.is_starting() {
-        return Some(retire("nobody needs it any more")).filter(|_| kind.removed || cause == DeathCause::Reloaded);
-    }
-    if let Some(successor) = kind.successor_of(worker.id) {
-        let ready = successor.is_up();
-        return ready.then(|| retire(&format!("worker {} is ready in its place", successor.id)));
-    }
-    if kind.starts == StartHealth::Delayed || !worker.is_up() {
-        return None;
-    }
-    if must_wait(kind, steps) {
-        return None;
-    }
-    match capacity.take(kind.memory()) {
-        Ok(()) => Some(Step::Replace { kind: kind.kind, worker: worker.id, reason: reason(cause, &kind.config) }),
-        Err(Shortage::Pending | Shortage::Starts) => None,
-        Err(Shortage::Workers | Shortage::Memory) => {
-            capacity.add_leaving(worker);
-            Some(retire("the pool has no room for two, so it goes first"))
+    fn replacement(&mut self, kind: &KindView, worker: &WorkerView, cause: DeathCause) -> Option<Step> {
+        let retire = |detail: &str| Step::Retire {
+            kind: kind.kind,
+            workers: vec![worker.id],
+            cause,
+            reason: format!("{}; {detail}", reason(cause, &kind.config)),
+        };
+        if worker.bound {
+            // A key never has two live workers.
+            return Some(retire("its key gets another worker when it is next wanted"));
+        }
+        if kind.removed || worker.is_starting() {
+            let unneeded = kind.removed || cause == DeathCause::Reloaded;
+            return unneeded.then(|| retire("nobody needs it any more"));
+        }
+        if let Some(successor) = kind.successor_of(worker.id) {
+            let ready = successor.is_up();
+            return ready.then(|| retire(&format!("worker {} is ready in its place", successor.id)));
+        }
+        if kind.starts == StartHealth::Delayed || !worker.is_up() || self.must_wait(kind) {
+            return None;
+        }
+        match self.capacity.take(kind.memory()) {
+            Ok(()) => Some(Step::Replace { kind: kind.kind, worker: worker.id, reason: reason(cause, &kind.config) }),
+            Err(Shortage::Pending | Shortage::Starts) => None,
+            Err(Shortage::Limit(_)) => {
+                self.capacity.add_leaving(worker);
+                Some(retire("the pool has no room for two, so it goes first"))
+            }
         }
     }
-}
 
-/// True while another worker of the kind is being replaced: they are replaced one at a time. Workers that serve one query
-/// only are replaced as they are used, with at most one worker too many; else each long query would add one.
-fn must_wait(kind: &KindView, steps: &[Step]) -> bool {
-    let planned = steps.iter().filter(|step| concerns(step, kind.kind)).count();
-    if kind.config.max_queries.is_some_and(|max| max.get() == 1) {
-        return kind.workers.len() + planned > kind.config.max.get();
+    /// True while another worker of the kind is being replaced: they are replaced one at a time. Workers that serve one
+    /// query only are replaced as they are used, with at most one worker too many; else each long query would add one.
+    fn must_wait(&self, kind: &KindView) -> bool {
+        let planned = self.steps.iter().filter(|step| step.kind() == kind.kind).count();
+        if kind.config.max_queries.is_some_and(|max| max.get() == 1) {
+            return kind.workers.len() + planned > kind.config.max.get();
+        }
+        let under_way = |worker: &WorkerView| worker.is_starting() || (worker.is_stopping() && worker.due.is_some());
+        planned > 0 || kind.workers.iter().any(under_way)
     }
-    let under_way = |worker: &WorkerView| worker.is_starting() || (worker.is_stopping() && worker.due.is_some());
-    planned > 0 || kind.workers.iter().any(under_way)
-}
-
-fn concerns(step: &Step, wanted: usize) -> bool {
-    matches!(step, Step::Replace { kind, .. } | Step::Retire { kind, .. } if *kind == wanted)
 }
 
 fn reason(cause: DeathCause, config: &KindConfig) -> String {

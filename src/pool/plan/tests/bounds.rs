@@ -27,7 +27,7 @@ fn busy_ones_go_one_after_the_other_when_they_are_done() {
 }
 
 #[test]
-fn a_lower_budget_is_kept_in_the_same_way() {
+fn lower_budget_is_kept_in_the_same_way() {
     let light = kind("light", "min = 0").with([idle_for(99.0, free(9))]);
     let heavy = over(vec![free(1), free(2), busy(3)], 0);
     let view = |mib| PoolView { memory_budget: Some(mib * MIB), ..pool([light.clone(), heavy.clone()]) };
@@ -38,7 +38,7 @@ fn a_lower_budget_is_kept_in_the_same_way() {
 }
 
 #[test]
-fn what_brings_the_pool_within_its_bounds_is_room_for_nobody() {
+fn eviction_to_the_bounds_makes_no_room_for_others() {
     let wants = over(vec![busy(1), busy(2), stopping(3)], 0).waiting(9, seconds(60.0));
     let none = kind("none", "min = 0").waiting(1, seconds(1.0));
     let view = PoolView { max_workers: 2, ..pool([wants, none]) };

@@ -49,7 +49,7 @@ fn of_equals_the_one_that_was_started_first_goes() {
 }
 
 #[test]
-fn an_idle_worker_is_as_good_a_choice_as_a_ready_one() {
+fn idle_worker_is_as_good_a_choice_as_a_ready_one() {
     let idle = idle_for(99.0, worker(1, WorkerState::Idle));
     assert_eq!(evicted(&plan(&full("min = 0", vec![idle, free(2)]))), [1]);
 }
@@ -74,7 +74,7 @@ fn no_other_worker_is_ever_evicted() {
 }
 
 #[test]
-fn a_kind_keeps_its_minimum() {
+fn kind_keeps_its_minimum() {
     for (min, expected) in [(0, vec![1]), (1, vec![1]), (2, vec![])] {
         let view = full(&format!("min = {min}\nmax = 8"), vec![free(1), free(2)]);
         assert_eq!(evicted(&plan(&view)), expected, "min {min}");
@@ -92,21 +92,21 @@ fn two_needs_do_not_take_a_kind_below_its_minimum() {
 }
 
 #[test]
-fn nobody_is_evicted_for_a_kind_that_only_wants_more() {
+fn no_worker_is_evicted_for_a_kind_that_only_wants_more() {
     let rich = kind("rich", "min = 1\nmax = 8").with([busy(1)]).waiting(500, seconds(60.0));
     let other = kind("other", "min = 0").with([free(2)]);
     assert_eq!(plan(&PoolView { max_workers: 2, ..pool([rich, other]) }), []);
 }
 
 #[test]
-fn a_minimum_that_cannot_be_met_evicts_others() {
+fn minimum_that_cannot_be_met_evicts_others() {
     let view = kind("needy", "min = 2\nmax = 4").with([free(1)]);
     let other = kind("other", "min = 0").with([free(2), free(3)]);
     assert_eq!(evicted(&plan(&PoolView { max_workers: 3, ..pool([view, other]) })), [2]);
 }
 
 #[test]
-fn a_worker_that_is_leaving_already_is_room_enough() {
+fn leaving_worker_is_room_enough() {
     let view = full("min = 0\nmax = 8", vec![stopping(1), free(2)]);
     assert_eq!(plan(&view), [], "it starts when the other one is gone");
 }
@@ -119,7 +119,7 @@ fn room_that_is_coming_is_not_promised_twice() {
 }
 
 #[test]
-fn the_place_of_a_kinds_own_leaving_worker_is_not_promised_to_another_kind() {
+fn room_of_a_leaving_worker_is_kept_for_its_own_kind() {
     let own = kind("own", "min = 1\nmax = 1").with([stopping(1)]);
     let spare = kind("spare", "min = 0").with([free(2)]);
     let view = PoolView { max_workers: 2, ..pool([own, needy(), spare]) };
@@ -141,13 +141,13 @@ fn as_many_are_evicted_as_the_memory_takes() {
 }
 
 #[test]
-fn nobody_is_evicted_in_vain() {
+fn no_worker_is_evicted_in_vain() {
     assert_eq!(evicted(&plan(&out_of_memory(251, 2))), Vec::<u64>::new(), "two may go, and that is not enough");
     assert_eq!(evicted(&plan(&out_of_memory(250, 2))), [1, 2]);
 }
 
 #[test]
-fn a_worker_that_sets_no_memory_free_is_not_evicted_for_memory() {
+fn worker_that_sets_no_memory_free_is_not_evicted_for_memory() {
     let needy = kind("needy", "min = 0\nmax = 4\nmemory = \"100MiB\"").waiting(1, Duration::ZERO);
     let light = kind("light", "min = 0").with([idle_for(99.0, free(1))]);
     let heavy = kind("heavy", "min = 0\nmemory = \"100MiB\"").with([free(2)]);
@@ -156,7 +156,7 @@ fn a_worker_that_sets_no_memory_free_is_not_evicted_for_memory() {
 }
 
 #[test]
-fn the_reason_names_who_needs_the_room_and_why() {
+fn reason_names_the_kind_that_needs_the_room() {
     let steps = plan(&full("min = 0", vec![free(1)]));
     let [Step::Evict { reason, .. }] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(reason, "makes room for kind needy: no worker, and 1 waiting");

@@ -1,4 +1,4 @@
-//! When workers are started: for what is always kept, and for queries that wait.
+//! Growth: workers are started up to the minimum, and for queries that wait.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn loaded(open: usize, oldest_ms: u64) -> KindView {
 }
 
 #[test]
-fn what_is_missing_of_the_minimum_is_started() {
+fn missing_workers_of_the_minimum_are_started() {
     for (present, expected) in [(0, 4), (1, 3), (3, 1), (4, 0), (6, 0)] {
         let steps = plan(&pool([kind("k", "min = 4\nmax = 8").with((0..present).map(free))]));
         assert_eq!(grown(&steps, 0), expected, "{present} present");
@@ -34,7 +34,7 @@ fn more_than_the_minimum_are_kept_if_someone_asked() {
 }
 
 #[test]
-fn a_kind_without_workers_gets_one_for_each_waiting_query_at_once() {
+fn kind_without_workers_gets_one_for_each_waiting_query_at_once() {
     for (open, expected) in [(1, 1), (7, 7), (40, 20), (400, 20)] {
         let view = kind("k", "min = 0\nmax = 20").waiting(open, Duration::ZERO);
         assert_eq!(grown(&plan(&pool([view])), 0), expected, "{open} waiting");
@@ -42,19 +42,19 @@ fn a_kind_without_workers_gets_one_for_each_waiting_query_at_once() {
 }
 
 #[test]
-fn a_kind_without_workers_and_queries_gets_none() {
+fn kind_without_workers_and_queries_gets_none() {
     assert_eq!(plan(&pool([kind("k", "min = 0")])), []);
 }
 
 #[test]
-fn a_further_worker_starts_when_the_oldest_query_has_waited_long_enough() {
+fn further_worker_starts_when_the_oldest_query_has_waited_long_enough() {
     for (waited, expected) in [(0, 0), (99, 0), (100, 1), (5_000, 1)] {
         assert_eq!(grown(&plan(&pool([loaded(3, waited)])), 0), expected, "{waited} ms");
     }
 }
 
 #[test]
-fn the_next_one_starts_only_after_the_same_time_again() {
+fn next_worker_starts_only_after_the_same_time_again() {
     for (since, expected) in [(0, 0), (99, 0), (100, 1)] {
         let view = KindView { since_growth: Some(Duration::from_millis(since)), ..loaded(3, 900) };
         assert_eq!(grown(&plan(&pool([view])), 0), expected, "{since} ms since the last");
@@ -62,7 +62,7 @@ fn the_next_one_starts_only_after_the_same_time_again() {
 }
 
 #[test]
-fn a_worker_that_starts_for_each_waiting_query_is_enough() {
+fn worker_that_starts_for_each_waiting_query_is_enough() {
     let view = loaded(2, 900).with([starting(2), starting(3)]);
     assert_eq!(plan(&pool([view])), []);
     let view = loaded(3, 900).with([starting(2), starting(3)]);
@@ -70,7 +70,7 @@ fn a_worker_that_starts_for_each_waiting_query_is_enough() {
 }
 
 #[test]
-fn a_burst_starts_a_step_of_workers() {
+fn burst_starts_a_step_of_workers() {
     for (open, expected) in [(50, 1), (51, 10), (5_000, 10)] {
         assert_eq!(grown(&plan(&pool([loaded(open, 100)])), 0), expected, "{open} waiting");
     }
@@ -124,21 +124,21 @@ fn no_more_start_at_the_same_time_than_are_allowed() {
 }
 
 #[test]
-fn a_kind_whose_last_start_failed_tries_one_at_a_time() {
+fn kind_whose_last_start_failed_tries_one_at_a_time() {
     let troubled = KindView { starts: StartHealth::Failing, ..kind("k", "min = 4\nmax = 8") };
     assert_eq!(grown(&plan(&pool([troubled.clone()])), 0), 1);
     assert_eq!(plan(&pool([troubled.with([starting(1)])])), []);
 }
 
 #[test]
-fn a_start_that_was_put_off_waits_and_evicts_nobody() {
+fn delayed_start_waits_and_evicts_no_worker() {
     let view = KindView { starts: StartHealth::Delayed, ..kind("k", "min = 4\nmax = 8") };
     let other = kind("other", "min = 0\nmax = 4").with([free(1)]);
     assert_eq!(plan(&PoolView { max_workers: 1, ..pool([view, other]) }), []);
 }
 
 #[test]
-fn a_kind_without_a_worker_comes_before_one_that_wants_more() {
+fn kind_without_a_worker_comes_before_one_that_wants_more() {
     let rich = loaded(500, 900);
     let poor = kind("poor", "min = 0").waiting(1, Duration::ZERO);
     let steps = plan(&PoolView { max_workers: 2, ..pool([rich, poor]) });
@@ -146,7 +146,7 @@ fn a_kind_without_a_worker_comes_before_one_that_wants_more() {
 }
 
 #[test]
-fn a_drained_worker_counts_for_no_minimum_and_still_takes_a_place() {
+fn drained_worker_counts_for_no_minimum_and_still_takes_a_place() {
     let drained = WorkerView { drained: true, ..free(1) };
     let view = kind("k", "min = 1\nmax = 2").with([drained]);
     assert_eq!(grown(&plan(&pool([view])), 0), 1);

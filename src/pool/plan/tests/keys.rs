@@ -23,7 +23,7 @@ fn workers_that_start_for_no_key_in_particular_take_the_first_ones() {
 }
 
 #[test]
-fn a_free_worker_without_a_key_takes_the_first_one_before_others_are_started() {
+fn free_worker_without_a_key_takes_the_first_one_before_others_are_started() {
     let view = KindView { ready: true, ..keyed("min = 1\nmax = 8").with([free(1)]).keys(&["a", "b"], Duration::ZERO) };
     assert_eq!(plan(&pool([view])), []);
 }
@@ -42,7 +42,7 @@ fn at_the_maximum_the_idle_worker_of_another_key_makes_room() {
 }
 
 #[test]
-fn a_worker_that_a_query_of_its_key_waits_for_stays() {
+fn worker_that_a_query_of_its_key_waits_for_stays() {
     let wanted = WorkerView { wanted: true, ..bound(idle_for(9.0, free(1))) };
     let view = keyed("min = 0\nmax = 2").with([wanted, bound(free(2))]).keys(&["a"], Duration::ZERO);
     assert_eq!(evicted(&plan(&pool([view]))), [2]);
@@ -61,13 +61,13 @@ fn several_keys_evict_several_workers_but_none_for_a_place_that_is_coming() {
 }
 
 #[test]
-fn a_minimum_does_not_keep_a_key_from_taking_anothers_place() {
+fn minimum_does_not_keep_a_key_from_taking_anothers_place() {
     let view = keyed("min = 2\nmax = 2").with([bound(free(1)), bound(free(2))]).keys(&["a"], Duration::ZERO);
     assert_eq!(evicted(&plan(&pool([view]))), [1], "the number stays");
 }
 
 #[test]
-fn a_worker_of_the_kind_that_is_not_bound_is_not_evicted_for_a_key() {
+fn worker_of_the_kind_that_is_not_bound_is_not_evicted_for_a_key() {
     let view = keyed("min = 0\nmax = 1").with([free(1)]).keys(&["a"], Duration::ZERO);
     assert_eq!(evicted(&plan(&pool([view]))), Vec::<u64>::new());
 }

@@ -1,4 +1,4 @@
-//! What is decided about the size of a pool, case by case.
+//! Tests of the plan, case by case.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
@@ -34,7 +34,7 @@ fn config(name: &str, settings: &str) -> KindConfig {
     Config::load(source, [], &Overrides::default()).unwrap_or_else(|errors| panic!("{errors}")).kinds.remove(0)
 }
 
-/// A kind without workers that nobody asks anything of.
+/// A kind without workers and without demand.
 fn kind(name: &str, settings: &str) -> KindView {
     let config = Arc::new(config(name, settings));
     KindView {
@@ -129,7 +129,7 @@ fn idle_for(idle: f64, worker: WorkerView) -> WorkerView {
     WorkerView { idle_for: seconds(idle), ..worker }
 }
 
-/// How many workers of each kind are started.
+/// Number of workers of each kind that are started.
 fn grown(steps: &[Step], kind: usize) -> usize {
     let of_kind = |step: &Step| match step {
         Step::Grow { kind: grown, keys, .. } if *grown == kind => keys.len(),

@@ -101,7 +101,7 @@ fn some_pool() -> impl Strategy<Value = PoolView> {
     )
 }
 
-/// What a pass would start, as (kind, number).
+/// The workers that a plan starts, as (kind, number).
 fn starts(steps: &[Step]) -> Vec<(usize, usize)> {
     let start = |step: &Step| match step {
         Step::Grow { kind, keys, .. } => Some((*kind, keys.len())),
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_pool_is_always_decided_in_the_same_way(view in some_pool()) {
+    fn same_pool_always_gets_the_same_plan(view in some_pool()) {
         prop_assert_eq!(plan(&view), plan(&view.clone()));
     }
 }

@@ -1,4 +1,4 @@
-//! How workers that are due are replaced: the new one first, one at a time.
+//! Replacement of workers that are due: the new one starts first, one at a time.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn two(workers: impl IntoIterator<Item = WorkerView>) -> KindView {
 }
 
 #[test]
-fn a_worker_that_is_due_gets_a_successor_even_at_the_kinds_maximum() {
+fn worker_that_is_due_gets_a_successor_even_at_the_kinds_maximum() {
     for worker in [due(free(1)), due(busy(1)), due(worker(1, WorkerState::Idle))] {
         let steps = plan(&pool([two([worker, free(2)])]));
         assert_eq!(steps.len(), 1, "{steps:?}");
@@ -26,7 +26,7 @@ fn a_worker_that_is_due_gets_a_successor_even_at_the_kinds_maximum() {
 }
 
 #[test]
-fn the_old_one_goes_when_the_new_one_is_ready_and_not_before() {
+fn old_worker_goes_when_the_new_one_is_ready_and_not_before() {
     for (state, gone) in [
         (WorkerState::Spawning, false),
         (WorkerState::Loading, false),
@@ -41,7 +41,7 @@ fn the_old_one_goes_when_the_new_one_is_ready_and_not_before() {
 }
 
 #[test]
-fn a_successor_that_was_stopped_or_died_is_replaced_by_another() {
+fn successor_that_was_stopped_or_died_is_replaced_by_another() {
     let failed = in_place_of(1, worker(3, WorkerState::Failed));
     assert_eq!(replaced(&plan(&pool([two([due(free(1)), free(2), failed])]))), [1]);
 }
@@ -81,7 +81,7 @@ fn room_that_is_coming_is_waited_for() {
 }
 
 #[test]
-fn a_worker_that_is_bound_to_a_key_goes_without_a_successor() {
+fn worker_that_is_bound_to_a_key_goes_without_a_successor() {
     let keyed = kind("k", "keyed = true\nmin = 0\nmax = 4").with([bound(due(busy(1))), bound(free(2))]);
     let steps = plan(&pool([keyed]));
     assert_eq!((retired(&steps), replaced(&steps)), (vec![(1, DeathCause::RecycledAge)], vec![]));
@@ -94,7 +94,7 @@ fn nothing_is_replaced_while_starts_are_put_off() {
 }
 
 #[test]
-fn a_worker_that_still_starts_is_given_up_only_if_its_configuration_changed() {
+fn worker_that_still_starts_is_given_up_only_if_its_configuration_changed() {
     let starting = |cause| WorkerView { due: Some(cause), ..starting(1) };
     assert_eq!(plan(&pool([two([starting(DeathCause::RecycledAge), free(2)])])), []);
     let steps = plan(&pool([two([starting(DeathCause::Reloaded), free(2)])]));
@@ -102,13 +102,13 @@ fn a_worker_that_still_starts_is_given_up_only_if_its_configuration_changed() {
 }
 
 #[test]
-fn a_worker_that_stops_already_is_let_be() {
+fn stopping_worker_is_not_replaced() {
     let view = kind("k", "min = 1\nmax = 2").with([due(stopping(1)), free(2)]);
     assert_eq!(plan(&pool([view])), []);
 }
 
 #[test]
-fn a_successor_counts_neither_for_the_minimum_nor_as_surplus() {
+fn successor_counts_neither_for_the_minimum_nor_as_surplus() {
     let quiet = |workers: Vec<WorkerView>| KindView { quiet_for: Some(seconds(3_600.0)), ..two(workers) };
     let pair = vec![due(free(1)), free(2), in_place_of(1, starting(3))];
     assert_eq!(plan(&pool([quiet(pair)])), []);

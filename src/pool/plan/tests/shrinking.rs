@@ -1,4 +1,4 @@
-//! When workers are stopped that nobody needs, and how many stay.
+//! Shrinking: workers that are not needed stop, and enough of them stay.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn scaled_down(ids: &[u64]) -> Vec<(u64, DeathCause)> {
 }
 
 #[test]
-fn a_kind_shrinks_by_a_step_after_a_quiet_time_and_not_before() {
+fn kind_shrinks_by_a_step_after_a_quiet_time_and_not_before() {
     assert_eq!(plan(&pool([quiet(59.9, 10)])), []);
     assert_eq!(shrunk(&plan(&pool([quiet(60.0, 10)]))), scaled_down(&[1, 2, 3, 4, 5]));
     let loud = KindView { quiet_for: None, ..quiet(0.0, 10) };
@@ -24,7 +24,7 @@ fn a_kind_shrinks_by_a_step_after_a_quiet_time_and_not_before() {
 }
 
 #[test]
-fn a_kind_shrinks_no_further_than_to_its_floor() {
+fn kind_shrinks_no_further_than_to_its_floor() {
     for (workers, expected) in [(7, 5), (5, 3), (3, 1), (2, 0), (1, 0)] {
         let steps = plan(&pool([KindView { floor: 2.min(workers), ..quiet(60.0, workers as u64) }]));
         assert_eq!(shrunk(&steps).len(), expected, "of {workers}");
@@ -60,14 +60,14 @@ fn only_workers_go_that_have_nothing_to_do() {
 }
 
 #[test]
-fn a_worker_without_a_query_for_its_time_to_live_goes_whatever_the_load() {
+fn worker_without_a_query_for_its_time_to_live_goes_whatever_the_load() {
     let workers = [(1, 599.0), (2, 600.0), (3, 700.0)].map(|(id, idle)| idle_for(idle, free(id)));
     let view = kind("k", SETTINGS).with(workers).with([busy(4), busy(5), busy(6)]);
     assert_eq!(shrunk(&plan(&pool([view]))), [(3, DeathCause::Idle), (2, DeathCause::Idle)]);
 }
 
 #[test]
-fn the_time_to_live_leaves_the_minimum() {
+fn time_to_live_leaves_the_minimum() {
     let view = kind("k", SETTINGS).with((1..=3).map(|id| idle_for(9_999.0, free(id))));
     assert_eq!(shrunk(&plan(&pool([view]))), [(1, DeathCause::Idle)]);
     let never = kind("k", "min = 0\nidle_ttl = \"none\"").with([idle_for(99_999.0, free(1))]);
@@ -99,7 +99,7 @@ fn asked_for_fewer_a_worker_and_its_successor_count_as_one() {
 }
 
 #[test]
-fn a_kind_that_is_no_longer_configured_goes_with_its_last_query() {
+fn kind_that_is_no_longer_configured_goes_with_its_last_query() {
     let view = kind("k", SETTINGS).with([free(1), busy(2), starting(3)]);
     let removed = |unfinished| KindView { removed: true, floor: 0, unfinished, ..view.clone() };
     assert_eq!(plan(&pool([removed(1)])), []);
@@ -108,7 +108,7 @@ fn a_kind_that_is_no_longer_configured_goes_with_its_last_query() {
 }
 
 #[test]
-fn a_kind_that_is_no_longer_configured_still_serves_what_it_accepted() {
+fn kind_that_is_no_longer_configured_still_serves_what_it_accepted() {
     let view = kind("k", "min = 2\nmax = 4").waiting(1, Duration::ZERO);
     let view = KindView { removed: true, floor: 0, unfinished: 1, ..view };
     assert_eq!(grown(&plan(&pool([view])), 0), 1);

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use super::*;
 use crate::pool::kind_scaling::KindScaling;
 
-/// How often the pool is looked at.
+/// Time between two plans.
 const STEP: Duration = Duration::from_millis(100);
 const START: Duration = Duration::from_secs(2);
 const SERVICE: Duration = Duration::from_millis(500);
@@ -36,12 +36,12 @@ struct Simulation {
     now: Duration,
     kind: KindView,
     scaling: KindScaling,
-    /// When each waiting query arrived.
+    /// Arrival time of each waiting query.
     queue: VecDeque<Duration>,
-    /// What is left of a query that has not quite arrived.
+    /// Fraction of a query that has not arrived yet.
     fraction: f64,
     next_id: u64,
-    /// What each worker does until when: start, or a query. Since when it is free, if that is over.
+    /// End of each worker's start or query; once past, the time since which it is free.
     until: Vec<Duration>,
     longest_wait: Duration,
     /// The number of workers each time it changed, and when.
@@ -162,7 +162,7 @@ const RECORDED: Load = Load(&[
 ]);
 
 #[test]
-fn a_recorded_load_makes_the_pool_grow_hold_and_shrink_to_its_minimum() {
+fn recorded_load_makes_the_pool_grow_hold_and_shrink_to_its_minimum() {
     let run = Simulation::new(SETTINGS).run(&RECORDED);
     assert_eq!(run.between(1, 60), [2], "while it is quiet the minimum is enough");
     let ramp = run.between(60, 120);
@@ -205,7 +205,7 @@ fn load_that_comes_in_waves_does_not_make_the_pool_swing() {
 }
 
 #[test]
-fn a_burst_into_an_empty_pool_is_served_and_leaves_nothing_behind() {
+fn burst_into_an_empty_pool_is_served_and_leaves_nothing_behind() {
     const BURST: Load = Load(&[(1, 40.0, 40.0), (300, 0.0, 0.0)]);
     let settings = "min = 0\nmax = 8\nscale_down_after = \"1m\"\nidle_ttl = \"2m\"";
     let run = Simulation::new(settings).run(&BURST);

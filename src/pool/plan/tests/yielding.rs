@@ -1,4 +1,4 @@
-//! Where every worker is busy all the time, one that is done with its query makes room for what has waited long.
+//! Yielding: in a pool that is always busy, a worker that ends its query makes room for a need that has lasted.
 
 use super::*;
 
@@ -9,13 +9,13 @@ fn keyed(waited: f64) -> KindView {
 }
 
 #[test]
-fn a_key_that_has_waited_long_has_another_keys_worker_give_way() {
+fn key_that_has_waited_long_makes_the_worker_of_another_key_yield() {
     assert_eq!(plan(&pool([keyed(4.9)])), []);
     assert_eq!(giving_way(&plan(&pool([keyed(5.0)]))), [0], "one, though two keys wait");
 }
 
 #[test]
-fn nobody_gives_way_where_someone_is_idle_or_leaving() {
+fn no_worker_yields_where_one_is_idle_or_leaving() {
     let idle = keyed(60.0);
     let idle = KindView { workers: vec![bound(busy(1)), bound(free(2))], ..idle };
     let steps = plan(&pool([KindView {
@@ -28,7 +28,7 @@ fn nobody_gives_way_where_someone_is_idle_or_leaving() {
 }
 
 #[test]
-fn a_kind_without_a_worker_has_the_kind_with_most_to_spare_give_way() {
+fn kind_without_a_worker_makes_the_kind_with_most_to_spare_yield() {
     let needy = |waited| kind("needy", "min = 0").waiting(1, seconds(waited));
     let small = kind("small", "min = 1").with([busy(1), busy(2)]);
     let large = kind("large", "min = 1").with([busy(3), busy(4), busy(5)]);
@@ -41,7 +41,7 @@ fn a_kind_without_a_worker_has_the_kind_with_most_to_spare_give_way() {
 }
 
 #[test]
-fn nobody_gives_way_below_its_minimum_or_for_a_kind_at_its_own_maximum() {
+fn no_worker_yields_below_its_minimum_or_for_a_kind_at_its_own_maximum() {
     let needy = kind("needy", "min = 0").waiting(1, seconds(60.0));
     let other = kind("other", "min = 2").with([busy(1), busy(2)]);
     assert_eq!(plan(&PoolView { max_workers: 2, ..pool([needy, other]) }), []);
@@ -52,7 +52,7 @@ fn nobody_gives_way_below_its_minimum_or_for_a_kind_at_its_own_maximum() {
 }
 
 #[test]
-fn a_kind_below_its_minimum_gets_room_too() {
+fn kind_below_its_minimum_gets_room_too() {
     let short = |short: f64| KindView { short_for: seconds(short), ..kind("needy", "min = 1") };
     let other = kind("other", "min = 0").with([busy(1), busy(2)]);
     let full = |needy: KindView| plan(&PoolView { max_workers: 2, ..pool([needy, other.clone()]) });
@@ -67,7 +67,7 @@ fn a_kind_below_its_minimum_gets_room_too() {
 }
 
 #[test]
-fn only_who_can_free_what_is_lacking_gives_way() {
+fn only_a_kind_that_can_free_what_is_short_yields() {
     let needy = kind("needy", "min = 0\nmemory = \"100MiB\"").waiting(1, seconds(60.0));
     let light = kind("light", "min = 0").with([busy(1), busy(2), busy(3)]);
     let heavy = kind("heavy", "min = 0\nmemory = \"60MiB\"").with([busy(4), busy(5)]);
