@@ -1,12 +1,12 @@
-//! The one module with `unsafe`: three things to ask of the system that no safe interface offers.
+//! The only module with `unsafe`: system calls for which no safe interface exists.
 #![expect(unsafe_code, reason = "neither the standard library, rustix nor tokio has a safe form of these")]
 
 use std::{io, os::fd::OwnedFd};
 
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Makes sure that the program about to be executed gets stdin, stdout and stderr and nothing else. A descriptor that
-/// slipped through would keep sockets and files of the server open for as long as the worker, or its children, live.
+/// Closes all descriptors but stdin, stdout and stderr in the program about to be executed. An inherited descriptor would
+/// keep sockets and files of the server open for as long as the worker, or its children, live.
 pub(crate) fn close_inherited_on_exec() -> io::Result<()> {
     // SAFETY: the flag only sets close-on-exec; no descriptor that other code owns is closed or changes its meaning
     // in this process, which is single-threaded and executes another program next.
@@ -14,8 +14,8 @@ pub(crate) fn close_inherited_on_exec() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets the runtime watch a descriptor for readability.
-pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+/// Registers a descriptor with the runtime, to wait for its readability.
+pub(crate) fn watch_readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open, stays the same and is owned by the `AsyncFd` until that is dropped.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(io::Error::from)
 }

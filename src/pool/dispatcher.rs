@@ -111,8 +111,8 @@ impl Dispatcher {
         let started = worker.start_query(claim, reservation.now);
         // In both cases the worker is not free: it has its query, or it is stopping.
         reservation.mark_used();
-        if let Err(claim) = started {
-            claim.lease.release().await;
+        if let Err(lease) = started {
+            lease.release().await;
         } else if worker.has_reached_max_queries() {
             // Its replacement should be ready when this query ends.
             self.context.wake_supervisor();

@@ -148,7 +148,7 @@ impl WorkerObserver for EventBus {
             worker,
             from,
             to,
-            reason,
+            reason: reason.into(),
             query: query.cloned(),
             key: key.cloned(),
         });

@@ -45,7 +45,7 @@ use crate::{
     config::{Config, KindConfig},
     metrics::Metrics,
     model::WorkerId,
-    worker::{SocketDir, Spawner, WorkerSnapshot},
+    worker::{RuntimeDir, Spawner, WorkerSnapshot},
 };
 
 pub use dead_letters::{DeadLetterSelection, RequeueError};
@@ -101,7 +101,7 @@ impl Pool {
     /// Builds the pool, and the supervisor that must run for it to have workers.
     pub fn new(params: PoolParams) -> io::Result<(Self, Supervisor)> {
         let base = params.config.pool.socket_dir();
-        let sockets = Arc::new(SocketDir::create(&base).map_err(|error| {
+        let runtime_dir = Arc::new(RuntimeDir::create(&base).map_err(|error| {
             io::Error::new(
                 error.kind(),
                 format!("cannot make a directory for sockets in {} (pool.socket_dir): {error}", base.display()),
@@ -109,7 +109,7 @@ impl Pool {
         })?);
         let spawner = Spawner::new(params.launcher.clone())?;
         let parts = Arc::new(PoolParts::new(params));
-        let supervisor = Supervisor::new(&parts, spawner, sockets);
+        let supervisor = Supervisor::new(&parts, spawner, runtime_dir);
         Ok((Self { parts }, supervisor))
     }
 

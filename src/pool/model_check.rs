@@ -251,7 +251,7 @@ impl Play {
         for id in QUERIES {
             assert_eq!(self.end_of(id).state(), QueryState::Complete);
         }
-        let processed: u64 = self.workers.iter().map(|worker| worker.snapshot().queries_processed).sum();
+        let processed: u64 = self.workers.iter().map(|worker| worker.snapshot().stats.queries_processed).sum();
         assert_eq!(processed, 2, "a query ran twice or not at all");
     }
 

@@ -16,7 +16,7 @@ use tracing::{error, warn};
 use crate::{
     model::{DeathCause, DeathCertificate, Exit, RejectReason, WorkerId},
     state::{PoolLifecycle, WorkerState},
-    worker::{self, PoolWorker, SocketDir, SpawnContext, Spawner, WorkerSpec},
+    worker::{self, PoolWorker, RuntimeDir, SpawnContext, Spawner, WorkerSpec},
 };
 
 use super::{
@@ -50,7 +50,7 @@ pub struct Supervisor {
     pub(super) watchdog: Arc<Watchdog>,
     memory: Arc<MemoryBudget>,
     spawner: Spawner,
-    sockets: Arc<SocketDir>,
+    runtime_dir: Arc<RuntimeDir>,
     pub(super) drivers: JoinSet<Arc<DeathCertificate>>,
     entries: HashMap<Id, WorkerEntry>,
     last_pass: Instant,
@@ -85,7 +85,7 @@ pub(super) enum SupervisorEvent {
 }
 
 impl Supervisor {
-    pub(super) fn new(parts: &PoolParts, spawner: Spawner, sockets: Arc<SocketDir>) -> Self {
+    pub(super) fn new(parts: &PoolParts, spawner: Spawner, runtime_dir: Arc<RuntimeDir>) -> Self {
         let PoolParts { context, admission, dispatcher, memory, watchdog, .. } = parts;
         Self {
             sizing: Sizing::new(context.clone(), admission.clone()),
@@ -95,7 +95,7 @@ impl Supervisor {
             watchdog: watchdog.clone(),
             memory: memory.clone(),
             spawner,
-            sockets,
+            runtime_dir,
             drivers: JoinSet::new(),
             entries: HashMap::new(),
             last_pass: Instant::now(),
@@ -251,7 +251,7 @@ impl Supervisor {
         }));
         let spawn_context = SpawnContext {
             spawner: self.spawner.clone(),
-            sockets: self.sockets.clone(),
+            runtime_dir: self.runtime_dir.clone(),
             environment: settings.environment.clone(),
         };
         if let Some(lane) = lane {
@@ -275,7 +275,7 @@ fn synthetic_certificate(worker: &PoolWorker) -> DeathCertificate {
         exit: Exit::Unknown,
         detail: Some("was killed because the server lost track of it; this is a bug in remuda".to_owned()),
         query: None,
-        uptime: snapshot.uptime,
+        uptime: snapshot.stats.age,
         queries_processed: 0,
         peak_rss: snapshot.peak_rss,
         stderr_tail: String::new(),

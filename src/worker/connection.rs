@@ -11,7 +11,7 @@ use crate::protocol::{LineBuffer, ProtocolError, READ_CHUNK_BYTES};
 const READS_PER_TURN: u32 = 4;
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct WorkerConnection {
     stream: OwnedReadHalf,
     lines: LineBuffer,
     reads: u32,
@@ -24,7 +24,7 @@ pub(super) enum ReadOutcome {
     End,
 }
 
-impl Connection {
+impl WorkerConnection {
     pub(super) fn new(stream: OwnedReadHalf, max_line_bytes: usize) -> Self {
         Self { stream, lines: LineBuffer::new(max_line_bytes), reads: 0 }
     }

@@ -15,15 +15,15 @@ use crate::{
 
 use super::{
     conclusion::Conclusion,
-    connection::Connection,
+    connection::WorkerConnection,
     end_reason::EndReason,
     host::Host,
     output::OutputReader,
     pool_worker::PoolWorker,
     process::{Process, Spawner},
-    running::RunningQuery,
+    running::{Death, RunningQuery},
+    runtime_dir::{PrivateDir, RuntimeDir},
     sandbox::LaunchFailure,
-    socket::{PrivateDir, SocketDir},
     usage,
 };
 
@@ -31,7 +31,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct SpawnContext {
     pub spawner: Spawner,
-    pub sockets: Arc<SocketDir>,
+    pub runtime_dir: Arc<RuntimeDir>,
     /// The worker's environment without the variables that identify it.
     pub environment: Arc<[(String, String)]>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Driver {
     pub host: Arc<dyn Host>,
     pub context: SpawnContext,
     pub process: Option<Process>,
-    pub connection: Option<Connection>,
+    pub connection: Option<WorkerConnection>,
     pub output: OutputReader,
     pub running: Option<RunningQuery>,
     /// The worker's own directory, if its kind gives it one.
@@ -89,19 +89,16 @@ impl Driver {
         let stderr = mem::take(&mut self.output).finish().await;
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         self.span().in_scope(|| log_end(&certificate));
-        if let Some(mut running) = self.running.take() {
-            // A final frame that waited for slow readers was sent before the end, and counts.
-            let conclusion = match running.conclusion() {
-                Some(conclusion) => conclusion,
-                None => running.conclusion_by_death(&certificate, stage),
-            };
+        if let Some(mut running) = self.running.take()
+            && let Some(conclusion) = running.conclusion(Some(Death { certificate: certificate.clone(), stage }))
+        {
             self.conclude(running, conclusion).await;
         }
         if let Some(private_dir) = self.private_dir.take() {
             private_dir.remove().await;
         }
         self.worker.lock.lock().query = None;
-        let _ = self.worker.step_to(WorkerState::Dead, "reaped", None);
+        self.worker.step_to(WorkerState::Dead, "reaped", None);
         certificate
     }
 
@@ -126,7 +123,7 @@ impl Driver {
     fn leave_service(&mut self, cause: DeathCause) {
         let state = if cause.is_failure() { WorkerState::Failed } else { WorkerState::Evicting };
         let query = self.worker.lock.lock().query.clone();
-        let _ = self.worker.step_to(state, cause.name(), query.as_ref());
+        self.worker.step_to(state, cause.name(), query.as_ref());
         self.take_started();
     }
 
@@ -146,17 +143,16 @@ impl Driver {
 
     fn certify(&self, end: EndReason, exit: Exit, stderr: &str, started: Instant) -> DeathCertificate {
         let snapshot = self.worker.snapshot();
-        let program = self.worker.kind.command.first().map_or("", String::as_str);
         DeathCertificate {
             worker: self.worker.id,
             kind: self.worker.kind.name.clone(),
             pid: snapshot.pid,
             cause: self.refine_cause(end.cause, exit),
             exit,
-            detail: end.detail.text(exit, stderr, program),
+            detail: end.detail.text(exit, stderr),
             query: snapshot.query,
             uptime: started.elapsed(),
-            queries_processed: snapshot.queries_processed,
+            queries_processed: snapshot.stats.queries_processed,
             peak_rss: snapshot.peak_rss,
             stderr_tail: LaunchFailure::strip(stderr),
             at: SystemTime::now(),

@@ -65,8 +65,8 @@ impl Driver {
     }
 
     pub(super) async fn next_event(&mut self, timers: &mut DriverTimers) -> DriverEvent {
-        let times = [self.query_deadline(), self.next_liveness_check(timers)].into_iter().flatten();
-        timers.set_alarm(times.fold(timers.next_measurement, Instant::min));
+        let deadlines = [self.query_deadline(), self.next_liveness_check(timers)].into_iter().flatten();
+        timers.set_alarm(deadlines.fold(timers.next_measurement, Instant::min));
         let stalled = self.is_stalled();
         let connection = self.connection.as_mut().expect("a worker in service is connected");
         let process = self.process.as_ref().expect("a worker in service has a process");

@@ -14,7 +14,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The worker can take a query: it has just become ready, or its query is over.
     async fn ready(&self, worker: &Arc<PoolWorker>);
 
-    /// The worker told the id of the session that its query belongs to.
+    /// The worker has sent the id of the session that its query belongs to.
     fn session(&self, worker: &Arc<PoolWorker>, session_id: &str);
 
     /// The worker is done with a query. The host decides how the query goes on.

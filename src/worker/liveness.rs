@@ -1,16 +1,11 @@
 //! Decides whether a silent worker is alive: by heartbeats if it sends them, otherwise by pings while it is idle.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LivenessSettings {
-    /// The worker announced heartbeats.
-    pub heartbeats: bool,
-    pub warning: Duration,
-    pub timeout: Duration,
-    /// Silence after which an idle worker without heartbeats is pinged.
-    pub ping_interval: Duration,
-}
+use crate::config::KindConfig;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occupation {
@@ -22,7 +17,9 @@ pub(super) enum Occupation {
 /// The signs of life of one worker.
 #[derive(Debug)]
 pub(super) struct Liveness {
-    settings: LivenessSettings,
+    kind: Arc<KindConfig>,
+    /// The worker announced heartbeats.
+    heartbeats: bool,
     last_heard: Instant,
     /// Time of a ping without an answer.
     pinged: Option<Instant>,
@@ -41,8 +38,8 @@ pub(super) enum LivenessFinding {
 }
 
 impl Liveness {
-    pub(super) fn new(settings: LivenessSettings, now: Instant) -> Self {
-        Self { settings, last_heard: now, pinged: None, warned: false }
+    pub(super) fn new(kind: Arc<KindConfig>, heartbeats: bool, now: Instant) -> Self {
+        Self { kind, heartbeats, last_heard: now, pinged: None, warned: false }
     }
 
     /// Any output is a sign of life.
@@ -54,7 +51,7 @@ impl Liveness {
 
     /// Start of the silence that counts.
     fn silent_since(&self, occupation: Occupation) -> Option<Instant> {
-        if self.settings.heartbeats {
+        if self.heartbeats {
             return Some(self.last_heard);
         }
         self.pinged.filter(|_| occupation == Occupation::Idle)
@@ -67,16 +64,16 @@ impl Liveness {
         }
         if let Some(since) = self.silent_since(occupation) {
             let silence = now.duration_since(since);
-            if silence >= self.settings.timeout {
+            if silence >= self.kind.heartbeat_timeout {
                 return LivenessFinding::Dead(silence);
             }
-            if silence >= self.settings.warning && !self.warned {
+            if silence >= self.kind.heartbeat_warning && !self.warned {
                 self.warned = true;
                 return LivenessFinding::Silent(silence);
             }
             return LivenessFinding::Alive;
         }
-        if occupation == Occupation::Idle && now.duration_since(self.last_heard) >= self.settings.ping_interval {
+        if occupation == Occupation::Idle && now.duration_since(self.last_heard) >= self.kind.ping_interval {
             self.pinged = Some(now);
             return LivenessFinding::Ping;
         }
@@ -86,9 +83,9 @@ impl Liveness {
     /// Time of the next check.
     pub(super) fn next_check(&self, occupation: Occupation) -> Option<Instant> {
         match self.silent_since(occupation) {
-            Some(since) if self.warned => Some(since + self.settings.timeout),
-            Some(since) => Some(since + self.settings.warning),
-            None if occupation == Occupation::Idle => Some(self.last_heard + self.settings.ping_interval),
+            Some(since) if self.warned => Some(since + self.kind.heartbeat_timeout),
+            Some(since) => Some(since + self.kind.heartbeat_warning),
+            None if occupation == Occupation::Idle => Some(self.last_heard + self.kind.ping_interval),
             None => None,
         }
     }
@@ -96,14 +93,13 @@ impl Liveness {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tests, *};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn liveness(heartbeats: bool, now: Instant) -> Liveness {
-        let settings =
-            LivenessSettings { heartbeats, warning: SECOND * 15, timeout: SECOND * 30, ping_interval: SECOND * 5 };
-        Liveness::new(settings, now)
+        let settings = "heartbeat_warning = \"15s\"\nheartbeat_timeout = \"30s\"\nping_interval = \"5s\"";
+        Liveness::new(Arc::new(tests::kind(settings)), heartbeats, now)
     }
 
     #[test]

@@ -5,8 +5,6 @@ mod connection;
 mod driver;
 mod driver_event;
 mod end_reason;
-#[cfg(test)]
-mod for_test;
 mod host;
 mod liveness;
 #[cfg(test)]
@@ -19,13 +17,15 @@ mod pool_worker;
 mod process;
 mod recycling;
 mod running;
+mod runtime_dir;
 mod sandbox;
 mod serve;
 mod snapshot;
-mod socket;
 mod start;
 mod stats;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 pub use conclusion::Conclusion;
@@ -34,7 +34,7 @@ pub use host::Host;
 pub use observer::{WorkerObserver, WorkerStateChange};
 pub use pool_worker::{PoolWorker, StopMode, WorkerSpec};
 pub use process::Spawner;
+pub use runtime_dir::RuntimeDir;
 pub use sandbox::{FileAccess, GUARD_ARGUMENT, LAUNCH_ARGUMENT, probe_files, run_guardian, run_launcher};
 pub use snapshot::{ReadyInfo, WorkerSnapshot, WorkerStats};
-pub use socket::SocketDir;
 pub use usage::UsageSample;

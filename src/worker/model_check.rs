@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    Conclusion, Host, PoolWorker, ReadyInfo, SocketDir, SpawnContext, Spawner, StopMode, WorkerSpec, driver::Driver,
+    Conclusion, Host, PoolWorker, ReadyInfo, RuntimeDir, SpawnContext, Spawner, StopMode, WorkerSpec, driver::Driver,
     end_reason::EndReason, outbox::Outbox, running::FinalFrame,
 };
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     state::{WorkerState, transition},
 };
 
-/// What all runs of a model share.
+/// The parts that all runs of a model share.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub config: Config,
@@ -62,7 +62,7 @@ impl Stage {
         let sockets = tempfile::tempdir().unwrap();
         let context = SpawnContext {
             spawner: Spawner::new("/bin/true".into()).unwrap(),
-            sockets: Arc::new(SocketDir::create(sockets.path()).unwrap()),
+            runtime_dir: Arc::new(RuntimeDir::create(sockets.path()).unwrap()),
             environment: Arc::default(),
         };
         let (stream, peer) = UnixStream::pair().unwrap();
@@ -122,7 +122,7 @@ impl Stage {
             observer: Arc::new(()),
         });
         worker.set_outbox(Outbox::new(stream.clone()));
-        worker.step(WorkerState::Spawning, WorkerState::Loading, "connected").unwrap();
+        assert!(worker.step(WorkerState::Spawning, WorkerState::Loading, "connected"));
         assert!(worker.mark_ready(ReadyInfo::default()));
         Arc::new(worker)
     }
@@ -158,7 +158,7 @@ enum Stand {
 }
 
 impl Life {
-    /// What the driver does between two waits: it heeds a stop, takes a query over, and here completes it at once.
+    /// One turn of the driver between two waits: it acts on a stop, takes a query over, and here completes it at once.
     pub(crate) fn turn(self) -> Self {
         let Stand::InService(mut driver) = self.0 else { return self };
         if let Some(end) = driver.check_stop_request() {
@@ -243,7 +243,7 @@ fn claim(broker: &Broker) -> Claim {
     .expect("the query waits")
 }
 
-/// When a stop was asked for, as others saw it. Not modelled, so that looking at it changes nothing.
+/// The time of a requested stop, as others saw it. Not modelled, so that reading it changes no schedule.
 #[derive(Debug, Default)]
 struct Stop {
     begun: AtomicBool,
@@ -340,7 +340,7 @@ fn crash_against_graceful_stop_and_a_query_on_its_way() {
         let starting = {
             let worker = worker.clone();
             thread::spawn(move || {
-                worker.start_query(claim, Instant::now()).map_err(|claim| block_on(claim.lease.release())).is_ok()
+                worker.start_query(claim, Instant::now()).map_err(|lease| block_on(lease.release())).is_ok()
             })
         };
         let crashing = {

@@ -1,6 +1,6 @@
 //! The interface through which a worker's state changes become known.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use crate::{
     model::{QueryId, WorkerId},
@@ -17,7 +17,7 @@ pub struct WorkerStateChange<'a> {
     /// `None` for a new worker.
     pub from: Option<WorkerState>,
     pub to: WorkerState,
-    pub reason: Cow<'static, str>,
+    pub reason: &'static str,
     /// The query that the worker runs, or has just ended.
     pub query: Option<&'a QueryId>,
 }

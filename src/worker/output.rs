@@ -49,17 +49,12 @@ impl OutputReader {
         }));
     }
 
-    fn tail(&self) -> String {
-        let bytes: Vec<u8> = self.tail.lock().iter().copied().collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     /// Waits for the pipes to end, but not long, and returns the end of stderr.
     pub(super) async fn finish(mut self) -> String {
         if let Some(task) = &mut self.task {
             let _ = timeout(DRAIN_TIMEOUT, task).await;
         }
-        self.tail()
+        String::from_utf8_lossy(self.tail.lock().make_contiguous()).into_owned()
     }
 }
 

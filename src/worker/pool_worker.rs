@@ -4,7 +4,6 @@
 //! one.
 
 use std::{
-    borrow::Cow,
     sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
@@ -13,11 +12,11 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::{
-    broker::{Claim, LeaseStatus},
+    broker::{Claim, Lease, LeaseStatus},
     config::KindConfig,
     metrics::KindMetrics,
     model::{DeathCause, QueryId, WorkerId},
-    state::{StateMachine, TransitionError, WorkerState},
+    state::{StateMachine, WorkerState},
     sync::Mutex,
 };
 
@@ -25,7 +24,7 @@ use super::{
     observer::{WorkerObserver, WorkerStateChange},
     outbox::Outbox,
     recycling::RecycleLimits,
-    running::{PreparedQuery, RunningQuery},
+    running::{Dispatch, RunningQuery},
     snapshot::ReadyInfo,
     usage::UsageHistory,
 };
@@ -148,7 +147,7 @@ impl PoolWorker {
             outbox: OnceLock::new(),
             driver_notify: Arc::default(),
         };
-        worker.emit(None, WorkerState::Spawning, Cow::Borrowed("started"), None);
+        worker.emit(None, WorkerState::Spawning, "started", None);
         worker
     }
 
@@ -164,43 +163,43 @@ impl PoolWorker {
         }
         // An idle worker becomes ready first, so that every query is taken from the same state.
         if self.state() == WorkerState::Idle {
-            let _ = self.step_quietly(WorkerState::Idle, WorkerState::Ready, now, "wanted");
+            self.step_quietly(WorkerState::Idle, WorkerState::Ready, now, "wanted");
         }
-        self.step_quietly(WorkerState::Ready, WorkerState::Processing, now, "reserved").is_ok()
+        self.step_quietly(WorkerState::Ready, WorkerState::Processing, now, "reserved")
     }
 
-    /// Starts a query on the reserved worker: its frame is sent when this returns. The claim comes back if the worker was
+    /// Starts a query on the reserved worker: its frame is sent when this returns. The lease comes back if the worker was
     /// stopped or died since it was reserved.
     ///
     /// All of it happens under the worker's lock. A stop is recorded under the same lock, so it comes either before, and
-    /// the claim is returned, or after, and the driver finds the query with it. The driver also takes the lock before it
+    /// the lease is returned, or after, and the driver finds the query with it. The driver also takes the lock before it
     /// reads, so it cannot see an answer to a query that it does not know.
-    pub fn start_query(&self, claim: Claim, now: Instant) -> Result<(), Claim> {
+    pub fn start_query(&self, claim: Claim, now: Instant) -> Result<(), Lease> {
         let mut state = self.lock.lock();
-        let Some(outbox) = self.outbox.get() else { return Err(claim) };
+        let Some(outbox) = self.outbox.get() else { return Err(claim.lease) };
         if state.stop_request.is_some() || self.state() != WorkerState::Processing {
-            return Err(claim);
+            return Err(claim.lease);
         }
         state.last_activity = now;
         state.dispatched += 1;
-        let prepared = PreparedQuery::new(self.id, self.kind.timeout, &claim, state.dispatched, now.into());
-        if outbox.send(&prepared.line).is_err() {
-            // The worker is gone or has closed its connection; that does not count as an attempt.
-            prepared.attempt.end_undelivered();
+        let (worker, number, kind_timeout) = (self.id, state.dispatched, self.kind.timeout);
+        let (started, frame) = RunningQuery::new(claim, &Dispatch { worker, number, at: now.into(), kind_timeout });
+        if outbox.send(&frame).is_err() {
+            // The worker is gone or has closed its connection.
             state.write_failed = true;
             self.driver_notify.notify_one();
-            return Err(claim);
+            return Err(started.undelivered());
         }
-        let query = claim.lease.query().clone();
-        prepared.attempt.debug_span().in_scope(|| debug!("query dispatched"));
-        self.emit(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched".into(), Some(&query));
+        let query = started.lease.query().clone();
+        started.attempt.debug_span().in_scope(|| debug!("query dispatched"));
+        self.emit(Some(WorkerState::Ready), WorkerState::Processing, "query dispatched", Some(&query));
         state.query = Some(query);
         // Otherwise the driver finds the query when the worker answers, or when it next looks at its timers.
         let wake_driver = outbox.has_unsent()
-            || prepared.times_out_within(TIMER_CHECK_INTERVAL)
+            || started.timeout.is_some_and(|(limit, _)| limit <= TIMER_CHECK_INTERVAL)
             // A cancel since the claim notified a driver that knew of no query.
-            || claim.lease.status() != LeaseStatus::Active;
-        state.started = Some(prepared.into_running(claim.lease));
+            || started.lease.status() != LeaseStatus::Active;
+        state.started = Some(started);
         drop(state);
         if wake_driver {
             self.driver_notify.notify_one();
@@ -224,9 +223,9 @@ impl PoolWorker {
             self.record_stop(&mut state, DeathCause::RecycledQueries, StopMode::WhenDone);
             return false;
         }
-        let is_free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, now, "query over").is_ok();
+        let is_free = self.step_quietly(WorkerState::Processing, WorkerState::Ready, now, "query over");
         if is_free {
-            self.emit(Some(WorkerState::Processing), WorkerState::Ready, "query over".into(), query.as_ref());
+            self.emit(Some(WorkerState::Processing), WorkerState::Ready, "query over", query.as_ref());
         }
         is_free
     }
@@ -235,7 +234,7 @@ impl PoolWorker {
     pub fn unreserve(&self) -> bool {
         let state = self.lock.lock();
         state.query.is_none()
-            && self.step_quietly(WorkerState::Processing, WorkerState::Ready, Instant::now(), "nothing to run").is_ok()
+            && self.step_quietly(WorkerState::Processing, WorkerState::Ready, Instant::now(), "nothing to run")
     }
 
     /// Runs `enqueue` if the worker can take a query, under the worker's lock, so that no stop comes in between.
@@ -279,7 +278,7 @@ impl PoolWorker {
             Some(request) => request.mode = request.mode.max(mode),
             none => *none = Some(StopRequest { cause, mode }),
         }
-        let _ = self.step_to(WorkerState::Evicting, cause.name(), state.query.as_ref());
+        self.step_to(WorkerState::Evicting, cause.name(), state.query.as_ref());
     }
 
     pub(super) fn is_kill_requested(&self) -> bool {
@@ -330,52 +329,40 @@ impl PoolWorker {
         let mut state = self.lock.lock();
         state.ready_info = info;
         state.last_activity = Instant::now();
-        let is_ready = self.step(WorkerState::Loading, WorkerState::Ready, "ready").is_ok();
+        let is_ready = self.step(WorkerState::Loading, WorkerState::Ready, "ready");
         if is_ready {
             self.metrics.record_start(self.created.elapsed());
         }
         is_ready
     }
 
-    /// Moves from `from` to `to`, and emits the change.
-    pub(super) fn step(
-        &self,
-        from: WorkerState,
-        to: WorkerState,
-        reason: &'static str,
-    ) -> Result<(), TransitionError<WorkerState>> {
-        self.step_quietly(from, to, Instant::now(), reason)?;
-        self.emit(Some(from), to, Cow::Borrowed(reason), None);
-        Ok(())
+    /// Moves from `from` to `to`, and emits the change. False if the worker is in another state.
+    pub(super) fn step(&self, from: WorkerState, to: WorkerState, reason: &'static str) -> bool {
+        let moved = self.step_quietly(from, to, Instant::now(), reason);
+        if moved {
+            self.emit(Some(from), to, reason, None);
+        }
+        moved
     }
 
     /// Moves without emitting the change: a reservation may come to nothing.
-    fn step_quietly(
-        &self,
-        from: WorkerState,
-        to: WorkerState,
-        now: Instant,
-        reason: &'static str,
-    ) -> Result<(), TransitionError<WorkerState>> {
-        self.machine.advance(from, to, now, reason)?;
-        self.metrics.record_transition(from, to);
-        Ok(())
+    fn step_quietly(&self, from: WorkerState, to: WorkerState, now: Instant, reason: &'static str) -> bool {
+        let moved = self.machine.advance(from, to, now, reason).is_ok();
+        if moved {
+            self.metrics.record_transition(from, to);
+        }
+        moved
     }
 
-    /// Moves to `to` from any state that allows it, and emits the change with the query that the worker runs.
-    pub(super) fn step_to(
-        &self,
-        to: WorkerState,
-        reason: &'static str,
-        query: Option<&QueryId>,
-    ) -> Result<(), TransitionError<WorkerState>> {
-        let from = self.machine.advance_to(to, Instant::now(), reason)?;
-        self.metrics.record_transition(from, to);
-        self.emit(Some(from), to, Cow::Borrowed(reason), query);
-        Ok(())
+    /// Moves to `to` if the present state allows it, and emits the change with the query that the worker runs.
+    pub(super) fn step_to(&self, to: WorkerState, reason: &'static str, query: Option<&QueryId>) {
+        if let Ok(from) = self.machine.advance_to(to, Instant::now(), reason) {
+            self.metrics.record_transition(from, to);
+            self.emit(Some(from), to, reason, query);
+        }
     }
 
-    fn emit(&self, from: Option<WorkerState>, to: WorkerState, reason: Cow<'static, str>, query: Option<&QueryId>) {
+    fn emit(&self, from: Option<WorkerState>, to: WorkerState, reason: &'static str, query: Option<&QueryId>) {
         let (worker, kind, key) = (self.id, &self.kind.name, self.key());
         self.observer.on_state_change(WorkerStateChange { worker, kind, key, from, to, reason, query });
     }

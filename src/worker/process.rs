@@ -117,7 +117,7 @@ impl Process {
         let child = &mut own.child;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take().expect("stderr is piped"));
         let pid = Pid::from_child(child);
-        let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch);
+        let watch = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from).and_then(system::watch_readable);
         let exit_watch = match watch {
             Ok(watch) => watch,
             Err(error) => {

@@ -39,10 +39,10 @@ impl RecycleLimits {
 mod tests {
     use std::num::NonZeroU64;
 
-    use super::{super::for_test, *};
+    use super::{super::tests, *};
 
     fn kind() -> KindConfig {
-        for_test::kind("max_queries = 1000\nmax_age = \"100m\"\nmemory_soft = \"1MiB\"")
+        tests::kind("max_queries = 1000\nmax_age = \"100m\"\nmemory_soft = \"1MiB\"")
     }
 
     const MINUTE: Duration = Duration::from_mins(1);

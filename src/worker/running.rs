@@ -24,7 +24,7 @@ pub(super) struct RunningQuery {
     pub awaiting_message_since: Option<Instant>,
     /// The limit that applies, and when it is reached.
     pub timeout: Option<(Duration, Instant)>,
-    attempt: AttemptTrace,
+    pub attempt: AttemptTrace,
     pub cancel: Option<CancelInProgress>,
     /// Messages of the current read.
     batch: MessageBatchBuilder,
@@ -34,16 +34,14 @@ pub(super) struct RunningQuery {
     pub final_frame: Option<FinalFrame>,
 }
 
-/// A dispatch that the worker has not been sent yet.
+/// The circumstances of a dispatch.
 #[derive(Debug)]
-pub(super) struct PreparedQuery {
-    /// The `query` frame.
-    pub line: BytesMut,
-    pub attempt: AttemptTrace,
-    request_id: String,
-    worker: WorkerId,
-    started: Instant,
-    timeout: Option<(Duration, Instant)>,
+pub(super) struct Dispatch {
+    pub worker: WorkerId,
+    /// Counts the worker's dispatches, which makes the request id unique.
+    pub number: u64,
+    pub at: Instant,
+    pub kind_timeout: Option<Duration>,
 }
 
 /// A query that the worker was told to give up.
@@ -66,31 +64,33 @@ pub(super) enum CancelCause {
     Stop,
 }
 
+/// The end of the worker, which took `stage`.
+#[derive(Debug)]
+pub(super) struct Death {
+    pub certificate: Arc<DeathCertificate>,
+    pub stage: StopStage,
+}
+
 #[derive(Debug)]
 pub(super) enum FinalFrame {
     Complete(JsonText),
     Error(Box<Failure>),
 }
 
-impl PreparedQuery {
-    /// `number` counts the dispatches to this worker, which makes the request id unique.
-    pub(super) fn new(
-        worker: WorkerId,
-        kind_timeout: Option<Duration>,
-        claim: &Claim,
-        number: u64,
-        now: Instant,
-    ) -> Self {
-        let spec = claim.lease.spec();
+impl RunningQuery {
+    /// Prepares a claimed query for a worker. Returns the `query` frame too, which is still to be sent.
+    pub(super) fn new(claim: Claim, dispatch: &Dispatch) -> (Self, BytesMut) {
+        let &Dispatch { worker, number, at, kind_timeout } = dispatch;
+        let Claim { lease, deadline, trace, .. } = claim;
+        let spec = lease.spec();
         let request_id = format!("{worker}-{number}");
-        let limit = [spec.timeout().or(kind_timeout), claim.deadline].into_iter().flatten().min();
-        let timeout = limit.and_then(|limit| Some((limit, now.checked_add(limit)?)));
-        let attempt = AttemptTrace::begin(claim.trace.as_ref(), attempt_info(&claim.lease, worker));
+        let limit = [spec.timeout().or(kind_timeout), deadline].into_iter().flatten().min();
+        let attempt = AttemptTrace::begin(trace.as_ref(), attempt_info(&lease, worker));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,
             payload: spec.payload.as_str(),
-            attempt: Some(claim.lease.attempts().attempt),
+            attempt: Some(lease.attempts().attempt),
             query_type: spec.query_type.as_deref(),
             key: spec.key.as_deref(),
             session_id: spec.session_id(),
@@ -99,32 +99,27 @@ impl PreparedQuery {
         }
         .encode(&mut line);
         attempt.debug_span().in_scope(|| trace!(frame = "query", bytes = line.len(), "frame to the worker"));
-        Self { line, attempt, request_id, worker, started: now, timeout }
-    }
-
-    /// True if the query times out within this time.
-    pub(super) fn times_out_within(&self, time: Duration) -> bool {
-        self.timeout.is_some_and(|(limit, _)| limit <= time)
-    }
-
-    /// The query once its frame is sent.
-    pub(super) fn into_running(self, lease: Lease) -> RunningQuery {
-        RunningQuery {
-            lease,
-            request_id: self.request_id,
-            worker: self.worker,
-            awaiting_message_since: Some(self.started),
-            timeout: self.timeout,
-            attempt: self.attempt,
+        let query = Self {
+            request_id,
+            worker,
+            awaiting_message_since: Some(at),
+            timeout: limit.and_then(|limit| Some((limit, at.checked_add(limit)?))),
+            attempt,
             cancel: None,
             batch: MessageBatchBuilder::default(),
             backlog: Vec::new(),
             final_frame: None,
-        }
+            lease,
+        };
+        (query, line)
     }
-}
 
-impl RunningQuery {
+    /// Takes the query back from a worker that could not be sent the frame: it does not count as an attempt.
+    pub(super) fn undelivered(self) -> Lease {
+        self.attempt.end_undelivered();
+        self.lease
+    }
+
     /// The time at which the query times out, or at which its cancel does.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.cancel {
@@ -193,34 +188,28 @@ impl RunningQuery {
         self.attempt.span(attempt_info(&self.lease, self.worker))
     }
 
-    /// The conclusion by the worker's own final frame, given what it was told before. `None` without such a frame.
-    pub(super) fn conclusion(&mut self) -> Option<Conclusion> {
-        let frame = self.final_frame.take()?;
+    /// The conclusion of the query: by the worker's final frame if there is one, else by its death. `None` without either.
+    ///
+    /// A cancel decides first: any final frame, and any death, after it is its consequence.
+    /// A final frame that waited for slow readers was sent before the death, and counts.
+    pub(super) fn conclusion(&mut self, death: Option<Death>) -> Option<Conclusion> {
+        let frame = self.final_frame.take();
+        let death = death.filter(|_| frame.is_none());
+        if frame.is_none() && death.is_none() {
+            return None;
+        }
+        let stage = death.as_ref().map_or(StopStage::CancelFrame, |death| death.stage);
+        let certificate = death.map(|death| death.certificate);
         Some(match (self.cancel.take().map(|cancel| cancel.cause), frame) {
-            (Some(CancelCause::Cancel(reason)), _) => Conclusion::Cancelled { reason, stage: StopStage::CancelFrame },
-            (Some(CancelCause::Timeout(limit)), _) => {
-                Conclusion::TimedOut { limit, stage: StopStage::CancelFrame, certificate: None }
-            }
+            (Some(CancelCause::Cancel(reason)), _) => Conclusion::Cancelled { reason, stage },
+            (Some(CancelCause::Timeout(limit)), _) => Conclusion::TimedOut { limit, stage, certificate },
             (Some(CancelCause::Overflow), _) => Conclusion::Overflowed,
             (Some(CancelCause::LeaseLost), _) => Conclusion::LeaseLost,
-            (Some(CancelCause::Stop) | None, FinalFrame::Complete(result)) => Conclusion::Complete { result },
-            // Any error after a stop is taken for its consequence.
-            (Some(CancelCause::Stop), FinalFrame::Error(_)) => Conclusion::CutShort,
-            (None, FinalFrame::Error(failure)) => Conclusion::Reported(failure),
+            (Some(CancelCause::Stop) | None, Some(FinalFrame::Complete(result))) => Conclusion::Complete { result },
+            (Some(CancelCause::Stop), Some(FinalFrame::Error(_))) => Conclusion::CutShort,
+            (None, Some(FinalFrame::Error(failure))) => Conclusion::Reported(failure),
+            (Some(CancelCause::Stop) | None, None) => Conclusion::Died(certificate?),
         })
-    }
-
-    /// The conclusion by the end of the worker, which took `stage`.
-    pub(super) fn conclusion_by_death(&self, certificate: &Arc<DeathCertificate>, stage: StopStage) -> Conclusion {
-        match self.cancel.as_ref().map(|cancel| &cancel.cause) {
-            Some(CancelCause::Cancel(reason)) => Conclusion::Cancelled { reason: reason.clone(), stage },
-            Some(CancelCause::Timeout(limit)) => {
-                Conclusion::TimedOut { limit: *limit, stage, certificate: Some(certificate.clone()) }
-            }
-            Some(CancelCause::Overflow) => Conclusion::Overflowed,
-            Some(CancelCause::LeaseLost) => Conclusion::LeaseLost,
-            Some(CancelCause::Stop) | None => Conclusion::Died(certificate.clone()),
-        }
     }
 
     /// Ends the attempt's trace. Returns what the host needs, and the span for what is left to log.

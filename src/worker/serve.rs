@@ -17,7 +17,7 @@ use super::{
     driver::Driver,
     driver_event::{DriverEvent, DriverTimers},
     end_reason::{EXIT_AFTER_CLOSE_TIMEOUT, EndReason, StopMethod},
-    liveness::{Liveness, LivenessFinding, LivenessSettings},
+    liveness::{Liveness, LivenessFinding},
     pool_worker::{StopMode, StopRequest, TIMER_CHECK_INTERVAL},
     running::{CancelCause, CancelInProgress},
 };
@@ -34,7 +34,8 @@ const RUNS_ELSEWHERE: &str = "the query runs elsewhere";
 impl Driver {
     /// Runs queries until the worker ends or is to be stopped.
     pub(super) async fn serve(&mut self) -> EndReason {
-        let liveness = Liveness::new(self.liveness_settings(), Instant::now().into_std());
+        let heartbeats = self.worker.lock.lock().ready_info.heartbeats;
+        let liveness = Liveness::new(self.worker.kind.clone(), heartbeats, Instant::now().into_std());
         let mut timers = DriverTimers::new(Instant::now() + self.measure_interval(), liveness);
         self.host.ready(&self.worker).await;
         loop {
@@ -50,16 +51,6 @@ impl Driver {
             if let Err(end) = self.on_event(event, &mut timers).await {
                 return end;
             }
-        }
-    }
-
-    fn liveness_settings(&self) -> LivenessSettings {
-        let kind = &self.worker.kind;
-        LivenessSettings {
-            heartbeats: self.worker.lock.lock().ready_info.heartbeats,
-            warning: kind.heartbeat_warning,
-            timeout: kind.heartbeat_timeout,
-            ping_interval: kind.ping_interval,
         }
     }
 
@@ -113,7 +104,7 @@ impl Driver {
         match self.running.as_ref().map(|running| running.lease.status()) {
             None | Some(LeaseStatus::Active) => {}
             Some(LeaseStatus::CancelRequested { reason }) => {
-                self.cancel_query(CancelCause::Cancel(reason.clone()), &reason)
+                self.cancel_query(CancelCause::Cancel(reason.clone()), &reason);
             }
             Some(LeaseStatus::Lost) => self.drop_output(CancelCause::LeaseLost, RUNS_ELSEWHERE),
         }
@@ -274,8 +265,8 @@ impl Driver {
 
     /// If the worker has ended its query, hands that to the host and offers the worker for the next one.
     pub(super) async fn conclude_if_final(&mut self) -> bool {
-        let Some(mut running) = self.running.take_if(|running| running.final_frame.is_some()) else { return false };
-        let conclusion = running.conclusion().expect("there is a final frame");
+        let Some(conclusion) = self.running.as_mut().and_then(|running| running.conclusion(None)) else { return false };
+        let running = self.running.take().expect("it was concluded");
         self.conclude(running, conclusion).await;
         if self.worker.finish_query(Instant::now().into_std()) {
             self.host.ready(&self.worker).await;
@@ -341,7 +332,7 @@ impl Driver {
         let request = self.worker.stop_request();
         if request.is_none() {
             let query = self.worker.lock.lock().query.clone();
-            let _ = self.worker.step_to(WorkerState::Failed, "process or connection gone", query.as_ref());
+            self.worker.step_to(WorkerState::Failed, "process or connection gone", query.as_ref());
         }
         request
     }

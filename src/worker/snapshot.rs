@@ -27,31 +27,22 @@ pub struct ReadyInfo {
 pub struct WorkerSnapshot {
     pub id: WorkerId,
     pub kind: Arc<str>,
-    pub state: WorkerState,
+    pub stats: WorkerStats,
     pub pid: Option<u32>,
     pub query: Option<QueryId>,
-    pub queries_processed: u64,
     pub started_at: SystemTime,
-    pub uptime: Duration,
-    /// Time since it was last given or last finished a query.
-    pub idle_for: Duration,
     pub peak_rss: Option<u64>,
     pub usage: Option<UsageSample>,
-    /// Time since it last sent anything.
-    pub last_heard: Duration,
     pub ready_info: ReadyInfo,
     /// The key it is bound to.
     pub key: Option<Arc<str>>,
-    /// An operator keeps queries from it.
-    pub drained: bool,
-    /// Share of the memory budget that is reserved for it.
-    pub reserved: u64,
 }
 
 /// The figures that the pool's planning and its gauges read often; made without an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerStats {
     pub state: WorkerState,
+    /// An operator keeps queries from it.
     pub drained: bool,
     /// Time since it last sent anything.
     pub silence: Duration,
@@ -62,6 +53,7 @@ pub struct WorkerStats {
     pub queries_processed: u64,
     /// As last measured.
     pub rss: Option<u64>,
+    /// Share of the memory budget that is reserved for it.
     pub reserved: u64,
     /// The reason to replace it, if there is one.
     pub due: Option<DeathCause>,

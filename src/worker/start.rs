@@ -14,20 +14,19 @@ use tracing::warn;
 
 use crate::{
     config::{Transport, WorkDir},
-    model::DeathCause,
     protocol::{PROTOCOL_VERSION, ProtocolError, WorkerFrame},
     state::WorkerState,
 };
 
 use super::{
-    connection::{Connection, ReadOutcome},
+    connection::{ReadOutcome, WorkerConnection},
     driver::Driver,
-    end_reason::{EXIT_AFTER_CLOSE_TIMEOUT, EndReason, StartFailure, StartMilestone, StopMethod},
+    end_reason::{EXIT_AFTER_CLOSE_TIMEOUT, EndDetail, EndReason, StopMethod},
     outbox::Outbox,
     process::{Process, SpawnRequest},
+    runtime_dir::WorkerSocket,
     sandbox::{FileOwner, LaunchPlan},
     snapshot::ReadyInfo,
-    socket::WorkerSocket,
     usage,
 };
 
@@ -43,7 +42,7 @@ impl Driver {
         let started = Instant::now();
         let kind = self.worker.kind.clone();
         let spawned = timeout_at(started + kind.start_timeout, self.spawn()).await;
-        let pending = spawned.map_err(io::Error::from).flatten().map_err(setup_failure)?;
+        let pending = spawned.map_err(io::Error::from).flatten().map_err(|error| EndReason::setup_failed(&error))?;
         let stream = self.connect(pending, started + kind.connect_timeout).await?;
         self.on_connected(stream);
         let info = self.wait_for_ready(started + kind.start_timeout).await?;
@@ -63,7 +62,7 @@ impl Driver {
         let owner = FileOwner::find(kind.user.as_deref(), kind.group.as_deref());
         let (pending, stdio) = match kind.transport {
             Transport::Socket => {
-                let socket = self.context.sockets.listen(self.worker.id, owner)?;
+                let socket = self.context.runtime_dir.listen(self.worker.id, owner)?;
                 environment.push(("REMUDA_SOCKET".to_owned(), socket.path().display().to_string()));
                 (PendingConnection::Socket(socket), None)
             }
@@ -76,16 +75,8 @@ impl Driver {
             WorkDir::At(path) => (path.display().to_string(), kind.command.clone()),
             WorkDir::Private => (self.create_private_dir(owner, &mut environment)?, with_absolute_paths(&kind.command)),
         };
-        let plan = LaunchPlan {
-            parent: rustix::process::getpid().as_raw_pid(),
-            directory: Some(directory),
-            private: self.private_dir.is_some(),
-            user: kind.user.clone(),
-            group: kind.group.clone(),
-            confinement: kind.confinement.clone(),
-            command,
-            probe: None,
-        };
+        let (directory, private) = (Some(directory), self.private_dir.is_some());
+        let plan = LaunchPlan { directory, private, command, ..LaunchPlan::new(&kind) };
         let (process, pipes) = self.context.spawner.spawn(SpawnRequest { plan, environment, stdio }).await?;
         self.worker.lock.lock().pid = Some(process.pid());
         // While the process loads its program, and long before it could use up the machine's memory.
@@ -97,7 +88,7 @@ impl Driver {
 
     /// Creates the worker's own directory, also for temporary files unless its kind sets `TMPDIR`.
     fn create_private_dir(&mut self, owner: FileOwner, environment: &mut Vec<(String, String)>) -> io::Result<String> {
-        let directory = self.context.sockets.create_private_dir(self.worker.id, owner)?;
+        let directory = self.context.runtime_dir.create_private_dir(self.worker.id, owner)?;
         let path = directory.path().display().to_string();
         if !self.worker.kind.env.contains_key("TMPDIR") {
             environment.push(("TMPDIR".to_owned(), path.clone()));
@@ -110,34 +101,31 @@ impl Driver {
         let socket = match pending {
             PendingConnection::Socket(socket) => socket,
             PendingConnection::Stdio(stream) => {
-                stream.set_nonblocking(true).map_err(setup_failure)?;
-                return UnixStream::from_std(stream).map_err(setup_failure);
+                stream.set_nonblocking(true).map_err(|error| EndReason::setup_failed(&error))?;
+                return UnixStream::from_std(stream).map_err(|error| EndReason::setup_failed(&error));
             }
         };
         let process = self.process.as_ref().expect("the process was spawned");
         let mut refused_peer = None;
         tokio::select! {
             biased;
-            accepted = accept(&socket, process, &mut refused_peer) => return accepted.map_err(setup_failure),
-            () = process.wait_for_exit() => return Err(EndReason::exited_before(StartMilestone::Connected)),
+            accepted = accept(&socket, process, &mut refused_peer) => return accepted.map_err(|error| EndReason::setup_failed(&error)),
+            () = process.wait_for_exit() => return Err(EndReason::exited_early(EndDetail::ExitedBeforeConnecting)),
             request = self.worker.wait_for_stop_request() => {
                 return Err(EndReason::stopped(request.cause, StopMethod::Sigterm));
             }
             () = sleep_until(deadline) => {}
         }
-        let failure = match refused_peer {
-            Some(pid) => StartFailure::WrongPeer { pid },
-            None => StartFailure::NeverConnected(self.worker.kind.connect_timeout),
-        };
-        Err(EndReason::start(DeathCause::StartTimeout, failure))
+        Err(refused_peer
+            .map_or_else(|| EndReason::never_connected(self.worker.kind.connect_timeout), EndReason::wrong_peer))
     }
 
     fn on_connected(&mut self, stream: UnixStream) {
         let (read, write) = stream.into_split();
         let max_line = usize::try_from(self.worker.kind.max_line_bytes).unwrap_or(usize::MAX);
-        self.connection = Some(Connection::new(read, max_line));
+        self.connection = Some(WorkerConnection::new(read, max_line));
         self.worker.set_outbox(Outbox::new(write.into()));
-        let _ = self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");
+        self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");
     }
 
     async fn wait_for_ready(&mut self, deadline: Instant) -> Result<ReadyInfo, EndReason> {
@@ -154,12 +142,9 @@ impl Driver {
                 request = self.worker.wait_for_stop_request() => {
                     return Err(EndReason::stopped(request.cause, StopMethod::Sigterm));
                 }
-                () = sleep_until(deadline) => {
-                    let failure = StartFailure::NeverReady(self.worker.kind.start_timeout);
-                    return Err(EndReason::start(DeathCause::StartTimeout, failure));
-                }
+                () = sleep_until(deadline) => return Err(EndReason::never_ready(self.worker.kind.start_timeout)),
                 outcome = connection.read() => outcome,
-                () = process.wait_for_exit() => return Err(EndReason::exited_before(StartMilestone::Ready)),
+                () = process.wait_for_exit() => return Err(EndReason::exited_early(EndDetail::ExitedBeforeReady)),
             };
             if outcome == ReadOutcome::End {
                 return Err(self.closed_before_ready(deadline).await);
@@ -173,7 +158,7 @@ impl Driver {
         let process = self.process.as_ref().expect("the process was spawned");
         let deadline = deadline.min(Instant::now() + EXIT_AFTER_CLOSE_TIMEOUT);
         if timeout_at(deadline, process.wait_for_exit()).await.is_ok() {
-            return EndReason::exited_before(StartMilestone::Ready);
+            return EndReason::exited_early(EndDetail::ExitedBeforeReady);
         }
         match connection.finish() {
             Err(error) => EndReason::protocol(&error),
@@ -210,11 +195,6 @@ fn with_absolute_paths(command: &[String]) -> Vec<String> {
         path.unwrap_or_else(|| word.clone())
     };
     command.iter().enumerate().map(absolute).collect()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn setup_failure(error: io::Error) -> EndReason {
-    EndReason::start(DeathCause::StartFailed, StartFailure::Setup { message: error.to_string() })
 }
 
 /// Waits for the worker to connect, and refuses processes outside its process group.

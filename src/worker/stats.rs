@@ -11,14 +11,17 @@ use crate::{
 };
 
 use super::{
-    pool_worker::PoolWorker,
+    pool_worker::{LockedState, PoolWorker},
     snapshot::{ReadyInfo, WorkerSnapshot, WorkerStats},
     usage::{UsageReading, UsageSample},
 };
 
 impl PoolWorker {
     pub fn stats(&self, now: Instant) -> WorkerStats {
-        let state = self.lock.lock();
+        self.stats_of(&self.lock.lock(), now)
+    }
+
+    fn stats_of(&self, state: &LockedState, now: Instant) -> WorkerStats {
         let since = |then: Instant| now.saturating_duration_since(then);
         let age = since(self.created);
         WorkerStats {
@@ -39,20 +42,14 @@ impl PoolWorker {
         WorkerSnapshot {
             id: self.id,
             kind: self.kind.name.clone(),
-            state: self.state(),
+            stats: self.stats_of(&state, Instant::now()),
             pid: state.pid,
             query: state.query.clone(),
-            queries_processed: state.queries_processed,
             started_at: self.created_at,
-            uptime: self.created.elapsed(),
-            idle_for: state.last_activity.elapsed(),
             peak_rss: state.usage.peak_rss,
             usage: state.usage.latest(),
-            last_heard: state.last_heard.elapsed(),
             ready_info: state.ready_info.clone(),
             key: self.key().cloned(),
-            drained: state.drained,
-            reserved: self.kind.memory.unwrap_or(0),
         }
     }
 
@@ -88,7 +85,7 @@ impl PoolWorker {
     pub fn mark_idle(&self, now: Instant) {
         let state = self.lock.lock();
         if now.duration_since(state.last_activity) >= self.kind.idle_after {
-            let _ = self.step(WorkerState::Ready, WorkerState::Idle, "no query for a while");
+            self.step(WorkerState::Ready, WorkerState::Idle, "no query for a while");
         }
     }
 
@@ -145,7 +142,7 @@ impl PoolWorker {
 
     /// Takes a worker without a process into service.
     pub(crate) fn mark_ready_for_bench(&self) {
-        let _ = self.step_to(WorkerState::Loading, "benchmark", None);
+        self.step_to(WorkerState::Loading, "benchmark", None);
         self.mark_ready(ReadyInfo::default());
     }
 

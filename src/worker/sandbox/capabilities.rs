@@ -6,16 +6,16 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
 
-use super::plan::{LaunchFailure, LaunchStage};
+use super::plan::LaunchFailure;
 
 /// Drops all capabilities of the launcher, and so of the worker. A worker that runs as root by its kind's choice keeps them.
 ///
 /// The bounding set stays: with `no_new_privs` nothing can be gained from it, and a kind without that asked for just this.
 pub(super) fn drop_all() -> Result<(), LaunchFailure> {
-    if geteuid().is_root() {
-        return Ok(());
+    if !geteuid().is_root() {
+        retain(CapabilitySet::empty())?;
     }
-    retain(CapabilitySet::empty()).map_err(|errno| LaunchFailure::io(LaunchStage::Privileges, errno))
+    Ok(())
 }
 
 /// Drops all but the right to signal processes of other users, also for root.

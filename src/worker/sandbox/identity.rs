@@ -1,13 +1,10 @@
 //! The user and group of a worker: looked up by name, and assumed by the launcher.
 
-use std::ffi::CString;
+use std::{ffi::CString, fmt, io};
 
-use nix::{
-    errno::Errno,
-    unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid},
-};
+use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 
-use super::plan::{LaunchFailure, LaunchStage};
+use super::plan::LaunchFailure;
 
 /// Owner of a worker's files; `None` stands for the server's own user or group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,25 +38,22 @@ pub(super) fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), Laun
 }
 
 fn become_user(name: &str, group: Option<Gid>) -> Result<(), LaunchFailure> {
-    let fail = |errno: Errno| LaunchFailure::io(LaunchStage::User, errno);
-    let user = User::from_name(name)
-        .map_err(fail)?
-        .ok_or_else(|| LaunchFailure::new(LaunchStage::User, format!("there is no user {name:?} on this machine")))?;
+    let user = User::from_name(name).map_err(io::Error::from).map_err(user_failure)?;
+    let user = user.ok_or_else(|| user_failure(format!("there is no user {name:?} on this machine")))?;
     let group = group.unwrap_or(user.gid);
     if user.uid == Uid::effective() && is_current(group) {
         return Ok(());
     }
-    let c_name = CString::new(name).map_err(|error| LaunchFailure::new(LaunchStage::User, error.to_string()))?;
-    initgroups(&c_name, group).map_err(fail)?;
-    setgid(group).map_err(fail)?;
-    setuid(user.uid).map_err(fail)
+    let c_name = CString::new(name)?;
+    let changed = initgroups(&c_name, group).and_then(|()| setgid(group)).and_then(|()| setuid(user.uid));
+    changed.map_err(io::Error::from).map_err(user_failure)
 }
 
 fn enter_group(group: Gid) -> Result<(), LaunchFailure> {
     if is_current(group) {
         return Ok(());
     }
-    setgroups(&[]).and_then(|()| setgid(group)).map_err(|errno| LaunchFailure::io(LaunchStage::Group, errno))
+    setgroups(&[]).and_then(|()| setgid(group)).map_err(io::Error::from).map_err(group_failure)
 }
 
 /// True if there is nothing to change and no right to. Root always sets the supplementary groups.
@@ -68,7 +62,19 @@ fn is_current(group: Gid) -> bool {
 }
 
 fn find_group(name: &str) -> Result<Gid, LaunchFailure> {
-    let found = Group::from_name(name).map_err(|errno| LaunchFailure::io(LaunchStage::Group, errno))?;
-    let missing = || LaunchFailure::new(LaunchStage::Group, format!("there is no group {name:?} on this machine"));
+    let found = Group::from_name(name).map_err(io::Error::from).map_err(group_failure)?;
+    let missing = || group_failure(format!("there is no group {name:?} on this machine"));
     found.map(|group| group.gid).ok_or_else(missing)
+}
+
+fn user_failure(reason: impl fmt::Display) -> LaunchFailure {
+    LaunchFailure::new(format!(
+        "cannot become its user: {reason}; check the kind's user and that the server runs as root"
+    ))
+}
+
+fn group_failure(reason: impl fmt::Display) -> LaunchFailure {
+    LaunchFailure::new(format!(
+        "cannot enter its group: {reason}; check the kind's group and that the server runs as root"
+    ))
 }

@@ -1,41 +1,23 @@
 //! Landlock: the files that a worker may read and write, if its kind lists them.
 
-use std::{io, path::Path};
+use std::{fmt, io, path::Path};
 
 use ::landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use super::plan::{LaunchFailure, LaunchPlan, LaunchStage};
+use super::plan::{LaunchFailure, LaunchPlan};
 
 /// Newest version whose rights we request. An older kernel applies those it knows, but at least the first version's.
 const NEWEST_ABI: ABI = ABI::V6;
 
 /// Paths that almost every program needs: itself, its libraries, and harmless facts about the machine.
+#[rustfmt::skip]
 const ALWAYS_READABLE: [&str; 22] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/proc",
-    "/sys/devices/system/cpu",
-    "/dev/random",
-    "/dev/urandom",
-    "/etc/alternatives",
-    "/etc/group",
-    "/etc/hosts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.preload",
-    "/etc/localtime",
-    "/etc/nsswitch.conf",
-    "/etc/passwd",
-    "/etc/pki/tls/certs",
-    "/etc/resolv.conf",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys/devices/system/cpu", "/dev/random", "/dev/urandom",
+    "/etc/alternatives", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/localtime",
+    "/etc/nsswitch.conf", "/etc/passwd", "/etc/pki/tls/certs", "/etc/resolv.conf", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 ];
 
 const ALWAYS_WRITABLE: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
@@ -105,9 +87,8 @@ fn allow(
     Ok((rules.add_rule(PathBeneath::new(opened, access)).map_err(failure)?, None))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn failure(reason: impl ToString) -> LaunchFailure {
-    LaunchFailure::new(LaunchStage::Landlock, reason.to_string())
+fn failure(reason: impl fmt::Display) -> LaunchFailure {
+    LaunchFailure::new(format!("cannot confine it with Landlock: {reason}"))
 }
 
 fn unsupported() -> LaunchFailure {

@@ -15,7 +15,7 @@ use crate::system::close_inherited_on_exec;
 
 use super::{
     capabilities, identity, landlock, limits,
-    plan::{LAUNCH_FAILED, LaunchFailure, LaunchPlan, LaunchStage},
+    plan::{LAUNCH_FAILED, LaunchFailure, LaunchPlan},
     probe,
 };
 
@@ -38,10 +38,9 @@ pub fn run_launcher(plan: Option<String>) -> ExitCode {
 }
 
 fn launch(plan: Option<String>) -> Result<ExitCode, LaunchFailure> {
-    let invalid = |message: String| LaunchFailure::new(LaunchStage::Plan, message);
-    let plan = plan.ok_or_else(|| invalid("no plan was given".to_owned()))?;
-    let plan: LaunchPlan = serde_json::from_str(&plan).map_err(|error| invalid(error.to_string()))?;
-    let (program, arguments) = plan.command.split_first().ok_or_else(|| invalid("the command is empty".to_owned()))?;
+    let plan = plan.ok_or_else(|| LaunchFailure::new("no plan was given"))?;
+    let plan: LaunchPlan = serde_json::from_str(&plan)?;
+    let (program, arguments) = plan.command.split_first().ok_or_else(|| LaunchFailure::new("the command is empty"))?;
     let ready = set_up(&plan, program);
     if let Some(files) = &plan.probe {
         // A worker that cannot be started opens no file.
@@ -49,46 +48,53 @@ fn launch(plan: Option<String>) -> Result<ExitCode, LaunchFailure> {
     }
     ready?;
     let error = Command::new(program).args(arguments).exec();
-    Err(execution_failure(program, error, &plan))
+    Err(execution_failure(program, &error, &plan))
 }
 
 /// Becomes the worker in everything but its program.
 fn set_up(plan: &LaunchPlan, program: &str) -> Result<(), LaunchFailure> {
-    close_inherited_on_exec().map_err(|error| LaunchFailure::io(LaunchStage::Descriptors, error))?;
+    close_inherited_on_exec()?;
     // A new session has no terminal, and no process outside it can join its process groups.
-    setsid().map_err(|error| LaunchFailure::io(LaunchStage::Session, error))?;
+    setsid()?;
     limits::set(&plan.confinement)?;
     identity::assume(plan.user.as_deref(), plan.group.as_deref())?;
     capabilities::drop_all()?;
     // After the change of user, which clears the parent-death signal.
     die_with_parent(plan.parent)?;
     if let Some(directory) = &plan.directory {
-        std::env::set_current_dir(directory).map_err(|error| LaunchFailure::io(LaunchStage::Directory, error))?;
+        std::env::set_current_dir(directory).map_err(|error| {
+            LaunchFailure::new(format!("cannot enter its directory: {error}; check the kind's dir"))
+        })?;
     }
     if plan.confinement.no_new_privs {
-        nix::sys::prctl::set_no_new_privs().map_err(|errno| LaunchFailure::io(LaunchStage::Privileges, errno))?;
+        nix::sys::prctl::set_no_new_privs().map_err(io::Error::from)?;
     }
     landlock::restrict(plan, program)
 }
 
 /// Asks the kernel to kill us when the server's spawning thread ends, and checks that it has not ended already.
 fn die_with_parent(parent: i32) -> Result<(), LaunchFailure> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| LaunchFailure::io(LaunchStage::Parent, error))?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid().map(Pid::as_raw_pid) == Some(parent) {
         Ok(())
     } else {
-        Err(LaunchFailure::new(LaunchStage::Parent, "the server ended before the worker was started"))
+        Err(LaunchFailure::new("the server ended before the worker was started"))
     }
 }
 
-fn execution_failure(program: &str, error: io::Error, plan: &LaunchPlan) -> LaunchFailure {
-    // The kernel also reports "no such file" for a script whose interpreter is missing.
-    let is_script = error.kind() == io::ErrorKind::NotFound && program.contains('/') && fs::metadata(program).is_ok();
-    let stage = match error.kind() {
-        _ if is_script => LaunchStage::Interpreter,
-        io::ErrorKind::PermissionDenied if plan.confinement.wants_landlock() => LaunchStage::Confined,
-        _ => LaunchStage::Execute,
-    };
-    LaunchFailure::io(stage, error)
+fn execution_failure(program: &str, error: &io::Error, plan: &LaunchPlan) -> LaunchFailure {
+    LaunchFailure::new(match error.kind() {
+        // The kernel also reports "no such file" for a script whose interpreter is missing.
+        io::ErrorKind::NotFound if program.contains('/') && fs::metadata(program).is_ok() => {
+            format!("the interpreter named in the first line of {program:?} was not found")
+        }
+        io::ErrorKind::NotFound => {
+            format!("the command {program:?} was not found; check the kind's command, dir and PATH")
+        }
+        io::ErrorKind::PermissionDenied if plan.confinement.wants_landlock() => format!(
+            "{program:?} must not be executed ({error}); with Landlock, the program, its interpreter and its libraries \
+             must be in what the kind's landlock_read lists"
+        ),
+        _ => format!("{program:?} is not executable ({error}); check its permissions and format"),
+    })
 }

@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Confinement;
 
-use super::plan::{LaunchFailure, LaunchStage};
+use super::plan::LaunchFailure;
 
 /// Seconds between SIGXCPU and SIGKILL for a worker that has used up `max_cpu_time`.
 const CPU_GRACE_SECS: u64 = 5;
@@ -25,8 +25,9 @@ pub(super) fn set(confinement: &Confinement) -> Result<(), LaunchFailure> {
         let wanted = Rlimit { current: Some(value), maximum: Some(value + grace) };
         setrlimit(resource, wanted).map_err(|errno| {
             let own = getrlimit(resource).maximum.map_or_else(|| "none".to_owned(), |most| most.to_string());
-            let message = format!("{key} = {value}: {errno}; the server's own limit is {own}");
-            LaunchFailure::new(LaunchStage::Limits, message)
+            LaunchFailure::new(format!(
+                "cannot limit it: {key} = {value}: {errno}; the server's own limit is {own}; check the kind's limits"
+            ))
         })?;
     }
     Ok(())

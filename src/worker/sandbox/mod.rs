@@ -15,5 +15,5 @@ pub(super) use guardian::{GuardedGroup, Guardian};
 pub(super) use identity::FileOwner;
 pub use launcher::{LAUNCH_ARGUMENT, run_launcher};
 pub(super) use orphans::{ChildRegistry, RegisteredChild};
-pub(super) use plan::{LAUNCH_FAILED, LaunchFailure, LaunchPlan, LaunchStage};
+pub(super) use plan::{LAUNCH_FAILED, LaunchFailure, LaunchPlan};
 pub use probe::{FileAccess, probe_files};

@@ -1,10 +1,10 @@
 //! The messages between the server and the launcher: the plan of a launch, and the report of a failed one.
 
-use std::{io, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Confinement;
+use crate::config::{Confinement, KindConfig};
 
 /// Exit code of a launcher that did not execute the worker's command.
 pub(in crate::worker) const LAUNCH_FAILED: u8 = 125;
@@ -27,56 +27,57 @@ pub(in crate::worker) struct LaunchPlan {
     pub probe: Option<Vec<PathBuf>>,
 }
 
-/// The reason why a worker's command was not executed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::worker) struct LaunchFailure {
-    pub stage: LaunchStage,
-    pub errno: Option<i32>,
-    pub message: String,
+impl LaunchPlan {
+    /// The plan of a worker of this kind, without a directory.
+    pub(in crate::worker) fn new(kind: &KindConfig) -> Self {
+        Self {
+            parent: rustix::process::getpid().as_raw_pid(),
+            directory: None,
+            private: false,
+            user: kind.user.clone(),
+            group: kind.group.clone(),
+            confinement: kind.confinement.clone(),
+            command: kind.command.clone(),
+            probe: None,
+        }
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::worker) enum LaunchStage {
-    Plan,
-    Parent,
-    Directory,
-    User,
-    Group,
-    Session,
-    Descriptors,
-    Limits,
-    Privileges,
-    Landlock,
-    Execute,
-    /// Execution was denied under Landlock, which is the likely reason.
-    Confined,
-    Interpreter,
-}
+/// The reason why a worker's command was not executed. Its text follows the words "could not be started: ".
+#[derive(Debug)]
+pub(in crate::worker) struct LaunchFailure(String);
 
 impl LaunchFailure {
-    pub(super) fn new(stage: LaunchStage, message: impl Into<String>) -> Self {
-        Self { stage, errno: None, message: message.into() }
-    }
-
-    pub(super) fn io(stage: LaunchStage, error: impl Into<io::Error>) -> Self {
-        let error = error.into();
-        Self { stage, errno: error.raw_os_error(), message: error.to_string() }
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
     }
 
     /// The report as a line for stderr, where the server finds it.
     pub(super) fn to_line(&self) -> String {
-        format!("{REPORT_PREFIX}{}", serde_json::to_string(self).unwrap_or_default())
+        format!("{REPORT_PREFIX}{}", serde_json::to_string(&self.0).unwrap_or_default())
     }
 
     /// Finds the report in a child's stderr.
     pub(in crate::worker) fn find(stderr: &str) -> Option<Self> {
         let line = stderr.lines().find_map(|line| line.strip_prefix(REPORT_PREFIX))?;
-        serde_json::from_str(line).ok()
+        serde_json::from_str(line).ok().map(Self)
     }
 
     /// A child's stderr without the report.
     pub(in crate::worker) fn strip(stderr: &str) -> String {
         stderr.split_inclusive('\n').filter(|line| !line.starts_with(REPORT_PREFIX)).collect()
+    }
+}
+
+impl fmt::Display for LaunchFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// For failures whose own text says enough.
+impl<E: std::error::Error> From<E> for LaunchFailure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
     }
 }

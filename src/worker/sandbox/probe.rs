@@ -45,28 +45,17 @@ pub fn probe_files(launcher: &Path, kind: &KindConfig, files: &[&Path]) -> io::R
 /// The plan of a worker's launch. Paths that do not exist yet are left out: they cannot lead to a file that does, and would
 /// make the launch fail.
 fn plan(kind: &KindConfig) -> LaunchPlan {
-    let directory = match &kind.dir {
-        WorkDir::At(path) if path.is_dir() => Some(path.display().to_string()),
-        _ => None,
-    };
-    let existing = |list: &Option<Vec<String>>| {
-        list.as_ref().map(|list| list.iter().filter(|path| Path::new(path).exists()).cloned().collect())
-    };
-    let confinement = Confinement {
-        landlock_read: existing(&kind.confinement.landlock_read),
-        landlock_write: existing(&kind.confinement.landlock_write),
-        ..kind.confinement.clone()
-    };
-    LaunchPlan {
-        parent: rustix::process::getpid().as_raw_pid(),
-        directory,
-        private: false,
-        user: kind.user.clone(),
-        group: kind.group.clone(),
-        confinement,
-        command: kind.command.clone(),
-        probe: None,
+    let mut plan = LaunchPlan::new(kind);
+    if let WorkDir::At(path) = &kind.dir
+        && path.is_dir()
+    {
+        plan.directory = Some(path.display().to_string());
     }
+    let Confinement { landlock_read, landlock_write, .. } = &mut plan.confinement;
+    for list in [landlock_read, landlock_write].into_iter().flatten() {
+        list.retain(|path| Path::new(path).exists());
+    }
+    plan
 }
 
 /// Writes the launcher's access to each of the files to stdout.

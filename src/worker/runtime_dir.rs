@@ -33,7 +33,7 @@ const NEW_LOCK_FILE: &str = "lock.new";
 
 /// The directory, removed with its contents when the server ends.
 #[derive(Debug)]
-pub struct SocketDir {
+pub struct RuntimeDir {
     path: PathBuf,
     _lock: File,
 }
@@ -41,14 +41,11 @@ pub struct SocketDir {
 /// One worker's socket, removed when it is no longer needed.
 #[derive(Debug)]
 pub(super) struct WorkerSocket {
-    file: SocketFile,
+    path: PathBuf,
     pub listener: UnixListener,
 }
 
-#[derive(Debug)]
-struct SocketFile(PathBuf);
-
-impl SocketDir {
+impl RuntimeDir {
     /// Creates a directory under `base` that only this user can enter, and removes those of dead servers.
     pub fn create(base: &Path) -> io::Result<Self> {
         remove_leftovers(base);
@@ -70,13 +67,13 @@ impl SocketDir {
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let path = self.path.join(worker.to_string());
         bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        let file = SocketFile(path);
         listen(&socket, ACCEPT_BACKLOG)?;
+        let socket = WorkerSocket { path, listener: UnixListener::from_std(socket.into())? };
         if owner.is_another_user() {
-            lchown(&file.0, owner.user, owner.group).map_err(|error| chown_error("socket", &error))?;
+            lchown(&socket.path, owner.user, owner.group).map_err(|error| chown_error("socket", &error))?;
             self.allow_traversal()?;
         }
-        Ok(WorkerSocket { file, listener: UnixListener::from_std(socket.into())? })
+        Ok(socket)
     }
 
     /// Creates an empty directory that only the worker's user can enter.
@@ -103,7 +100,7 @@ fn chown_error(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), message)
 }
 
-impl Drop for SocketDir {
+impl Drop for RuntimeDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }
@@ -111,13 +108,13 @@ impl Drop for SocketDir {
 
 impl WorkerSocket {
     pub(super) fn path(&self) -> &Path {
-        &self.file.0
+        &self.path
     }
 }
 
-impl Drop for SocketFile {
+impl Drop for WorkerSocket {
     fn drop(&mut self) {
-        log_unless_removed(&self.0, fs::remove_file(&self.0));
+        log_unless_removed(&self.path, fs::remove_file(&self.path));
     }
 }
 
@@ -198,7 +195,7 @@ mod tests {
     #[tokio::test]
     async fn directory_and_its_entries_are_removed() {
         let base = tempfile::tempdir().unwrap();
-        let dir = SocketDir::create(base.path()).unwrap();
+        let dir = RuntimeDir::create(base.path()).unwrap();
         assert_eq!(fs::metadata(&dir.path).unwrap().permissions().mode() & 0o777, 0o700);
         let socket = dir.listen(WorkerId(1), FileOwner::default()).unwrap();
         assert_eq!(fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
@@ -228,9 +225,9 @@ mod tests {
             File::create(other.join(LOCK_FILE)).unwrap();
             File::create(other.join("precious")).unwrap();
         }
-        let live = SocketDir::create(base.path()).unwrap();
+        let live = RuntimeDir::create(base.path()).unwrap();
         assert!(!leftover.exists());
-        let _other = SocketDir::create(base.path()).unwrap();
+        let _other = RuntimeDir::create(base.path()).unwrap();
         assert!(live.path.exists());
         assert!(others.iter().all(|other| other.join("precious").exists()), "what is not ours is left alone");
     }

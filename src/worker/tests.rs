@@ -28,8 +28,8 @@ impl PoolWorker {
         let metrics = Metrics::new().kind(&kind.name);
         let spec = WorkerSpec { id: WorkerId(id), slot: 0, kind, key: None, metrics, observer: Arc::new(()) };
         let worker = Arc::new(Self::new(spec));
-        worker.step(WorkerState::Spawning, WorkerState::Loading, "connected").expect("it has just begun");
-        worker.step(WorkerState::Loading, WorkerState::Ready, "ready").expect("it is loading");
+        assert!(worker.step(WorkerState::Spawning, WorkerState::Loading, "connected"));
+        assert!(worker.step(WorkerState::Loading, WorkerState::Ready, "ready"));
         worker
     }
 
