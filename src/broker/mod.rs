@@ -115,6 +115,7 @@ impl Broker {
     }
 
     /// Reserves the queries of a lane for this worker. False if another worker holds the lane.
+    #[must_use]
     pub fn hold_lane(&self, kind: &str, lane: &Arc<str>, worker: WorkerId) -> bool {
         delegate!(self, broker => broker.hold_lane(kind, lane, worker))
     }

@@ -1,10 +1,10 @@
-//! What a worker says about its query, as it is given to the log.
+//! Output of a worker, as it is given to the log of its query.
 
 use crate::protocol::JsonText;
 
 use super::MessageBatch;
 
-/// What a worker produced for its query.
+/// Output of a worker for its query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     Session(Box<str>),
@@ -14,7 +14,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// What it counts for against the log's byte limit.
+    /// Bytes that it counts for against the log's limit.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -24,16 +24,16 @@ impl Output {
         }
     }
 
-    /// How many events it makes.
+    /// Number of events that it makes.
     #[must_use]
-    pub fn events(&self) -> usize {
+    pub fn event_count(&self) -> usize {
         match self {
             Self::Session(_) | Self::Message(_) => 1,
             Self::Messages(batch) => batch.len(),
         }
     }
 
-    /// Each of its events by itself.
+    /// One output for each of its events.
     #[must_use]
     pub fn split(self) -> Vec<Self> {
         match self {

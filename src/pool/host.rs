@@ -67,7 +67,8 @@ impl Host for Dispatcher {
         let lane = session_lane(session_id);
         // A worker that is bound to a key is found by the key; others hold the session's lane.
         if is_strict(&config) && !config.keyed && worker.key().is_none() && !worker.is_drained() {
-            self.context.broker.hold_lane(&kind.name, &lane, worker.id);
+            // Another worker may hold it already; then the session stays there.
+            let _ = self.context.broker.hold_lane(&kind.name, &lane, worker.id);
         }
         self.remember_lane(&kind, &lane, worker);
     }

@@ -294,7 +294,7 @@ impl Entry {
     /// True if this would push out events that a reader has not read yet, or a part of itself.
     fn is_full(&self, record: &Record, output: &Output) -> bool {
         let Some(run) = record.run() else { return false };
-        let first = run.log.first_after(output.events(), output.weight(), self.meta.kind_state.log);
+        let first = run.log.first_after(output.event_count(), output.weight(), self.meta.kind_state.log);
         first.is_none_or(|first| first > run.log.first() && run.readers.has_reader_behind(first - 1))
     }
 

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     hash::{Hash, Hasher},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use foldhash::quality::RandomState;
@@ -15,7 +15,7 @@ use crate::{
     model::QueryId,
 };
 
-use super::{arrivals::Arrivals, entry::Entry};
+use super::{MemoryLimits, arrivals::Arrivals, entry::Entry};
 
 /// Entries looked at while filling one page, capped to bound how long the lock is held.
 const PAGE_SCAN_LIMIT: usize = 10_000;
@@ -65,17 +65,6 @@ impl PartialEq for ById {
 
 impl Eq for ById {}
 
-/// Limits of the ended queries and dead letters that are kept. The newest one is kept regardless of its size.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RetentionLimits {
-    pub retention: Duration,
-    pub max_ended: usize,
-    pub max_ended_bytes: usize,
-    pub max_dead: usize,
-    pub max_dead_bytes: usize,
-    pub max_dead_age: Duration,
-}
-
 impl QueryIndex {
     pub(super) fn get(&self, id: &QueryId) -> Option<Arc<Entry>> {
         self.by_id.get(id).map(|found| found.0.clone())
@@ -102,13 +91,14 @@ impl QueryIndex {
         self.ended.push_back(kept);
     }
 
-    /// Takes out the ended queries that are too old or too many. The caller drops them, outside the lock.
-    pub(super) fn evict(&mut self, now: Instant, keep: RetentionLimits) -> Vec<Arc<Entry>> {
+    /// Takes out the ended queries that are too old, too many or too large. The newest one stays regardless of its size. The caller
+    /// drops them, outside the lock.
+    pub(super) fn evict(&mut self, now: Instant, limits: &MemoryLimits) -> Vec<Arc<Entry>> {
         let mut evicted = Vec::new();
         while let Some(oldest) = self.ended.front() {
             let count = self.ended.len();
-            let too_many = count > keep.max_ended || (count > 1 && self.ended_bytes > keep.max_ended_bytes);
-            if !too_many && now.duration_since(oldest.since) < keep.retention {
+            let too_many = count > limits.max_ended || (count > 1 && self.ended_bytes > limits.max_ended_bytes);
+            if !too_many && now.duration_since(oldest.since) < limits.retention {
                 break;
             }
             self.ended_bytes -= oldest.bytes;
@@ -116,8 +106,8 @@ impl QueryIndex {
         }
         while let Some((_, oldest)) = self.dead.first_key_value() {
             let count = self.dead.len();
-            let too_many = count > keep.max_dead || (count > 1 && self.dead_bytes > keep.max_dead_bytes);
-            if !too_many && now.duration_since(oldest.since) < keep.max_dead_age {
+            let too_many = count > limits.max_dead || (count > 1 && self.dead_bytes > limits.max_dead_bytes);
+            if !too_many && now.duration_since(oldest.since) < limits.max_dead_age {
                 break;
             }
             let entry = oldest.entry.clone();

@@ -45,9 +45,9 @@ use super::{
     Unavailable,
 };
 use entry::Entry;
-use index::{QueryIndex, RetentionLimits};
+use index::QueryIndex;
 use kind_state::{KindState, WaitingTotals};
-use owners::{OwnerCounts, OwnerLimits};
+use owners::OwnerCounts;
 use retention::{Deadlines, STOPPED};
 
 pub use lease::MemoryLease;
@@ -80,23 +80,6 @@ pub struct MemoryLimits {
     pub max_running_per_owner: Option<usize>,
 }
 
-impl MemoryLimits {
-    fn owners(&self) -> OwnerLimits {
-        OwnerLimits { waiting: self.max_queries_per_owner, running: self.max_running_per_owner }
-    }
-
-    fn keep(&self) -> RetentionLimits {
-        RetentionLimits {
-            retention: self.retention,
-            max_ended: self.max_ended,
-            max_ended_bytes: self.max_ended_bytes,
-            max_dead: self.max_dead,
-            max_dead_bytes: self.max_dead_bytes,
-            max_dead_age: self.max_dead_age,
-        }
-    }
-}
-
 /// All queries of this process. Their locks are taken in this order: the index, a queue, a query, the owners.
 #[derive(Debug)]
 pub struct MemoryBroker {
@@ -122,7 +105,7 @@ impl MemoryBroker {
             deadlines: Deadlines::default(),
             next_number: AtomicU64::new(1),
             waiting: Arc::default(),
-            owners: Arc::new(OwnerCounts::new(limits.owners())),
+            owners: Arc::new(OwnerCounts::new(&limits)),
             closed: AtomicBool::new(false),
             arrival: Notify::new(),
             metrics,

@@ -87,7 +87,7 @@ fn cancel(broker: &Arc<MemoryBroker>) -> CancelOutcome {
     block_on(broker.cancel(&id(), "enough")).unwrap()
 }
 
-/// How the query ended. It must have exactly one end, be counted once, and wait in no line.
+/// Outcome of the query. It must have exactly one end, be counted once, and be queued nowhere.
 #[track_caller]
 fn end_of(broker: &Arc<MemoryBroker>) -> Outcome {
     let mut reader = block_on(broker.read(&id(), 0)).unwrap();
@@ -106,7 +106,7 @@ fn end_of(broker: &Arc<MemoryBroker>) -> Outcome {
     outcome
 }
 
-/// What a cancel was told must be what then happened.
+/// Asserts that the answer to a cancel was true.
 #[track_caller]
 fn assert_truthful(found: CancelOutcome, end: &Outcome) {
     match found {
@@ -234,7 +234,7 @@ fn submit_against_its_own_cancel_and_a_claim() {
     });
 }
 
-/// One that finds its owner at the limit stands aside, and must come back even if the other ends just then.
+/// A query whose owner is at the limit is throttled, and must be resumed even if the other ends just then.
 #[test]
 fn end_of_a_query_against_a_claim_of_the_next_of_its_owner() {
     let metrics = metrics();
@@ -249,7 +249,7 @@ fn end_of_a_query_against_a_claim_of_the_next_of_its_owner() {
         let claimed = thread::spawn(move || claim(&claiming, 2));
         finishing.join().unwrap().unwrap();
         let next = claimed.join().unwrap();
-        let next = next.or_else(|| claim(&broker, 3)).expect("it stands aside for ever");
+        let next = next.or_else(|| claim(&broker, 3)).expect("it stays throttled");
         complete(next).unwrap();
         assert_eq!((broker.open_count("k"), broker.unfinished_count(), broker.owners.len()), (0, 0, 0));
     });

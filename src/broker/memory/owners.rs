@@ -4,15 +4,12 @@ use std::collections::HashMap;
 
 use crate::{state::QueryState, sync::Mutex};
 
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct OwnerLimits {
-    pub waiting: Option<usize>,
-    pub running: Option<usize>,
-}
+use super::MemoryLimits;
 
 #[derive(Debug, Default)]
 pub(super) struct OwnerCounts {
-    limits: OwnerLimits,
+    max_waiting: Option<usize>,
+    max_running: Option<usize>,
     counts: Mutex<HashMap<Box<str>, OwnerCount>>,
 }
 
@@ -27,17 +24,21 @@ fn runs(state: QueryState) -> bool {
 }
 
 impl OwnerCounts {
-    pub(super) fn new(limits: OwnerLimits) -> Self {
-        Self { limits, counts: Mutex::default() }
+    pub(super) fn new(limits: &MemoryLimits) -> Self {
+        Self {
+            max_waiting: limits.max_queries_per_owner,
+            max_running: limits.max_running_per_owner,
+            counts: Mutex::default(),
+        }
     }
 
     fn is_unlimited(&self) -> bool {
-        self.limits.waiting.is_none() && self.limits.running.is_none()
+        self.max_waiting.is_none() && self.max_running.is_none()
     }
 
     /// Number of waiting queries and the limit, if the owner has reached it.
     pub(super) fn waiting_limit_reached(&self, owner: &str) -> Option<(usize, usize)> {
-        let limit = self.limits.waiting?;
+        let limit = self.max_waiting?;
         let waiting = self.counts.lock().get(owner).map_or(0, |count| count.waiting);
         (waiting >= limit).then_some((waiting, limit))
     }
@@ -47,9 +48,9 @@ impl OwnerCounts {
         let (Some(owner), false) = (owner, self.is_unlimited()) else { return true };
         let mut counts = self.counts.lock();
         let running = counts.get(owner).map_or(0, |count| count.running);
-        let free = self.limits.running.is_none_or(|limit| running < limit);
+        let free = self.max_running.is_none_or(|limit| running < limit);
         if free {
-            at(&mut counts, owner).running += 1;
+            entry_mut(&mut counts, owner).running += 1;
         }
         free
     }
@@ -80,7 +81,7 @@ impl OwnerCounts {
     fn change(&self, owner: Option<&str>, change: impl FnOnce(&mut OwnerCount)) {
         let (Some(owner), false) = (owner, self.is_unlimited()) else { return };
         let mut counts = self.counts.lock();
-        let count = at(&mut counts, owner);
+        let count = entry_mut(&mut counts, owner);
         change(count);
         if *count == OwnerCount::default() {
             counts.remove(owner);
@@ -89,7 +90,7 @@ impl OwnerCounts {
 
     /// True if a query may have to wait for another one of its owner to end.
     pub(super) fn limits_running(&self) -> bool {
-        self.limits.running.is_some()
+        self.max_running.is_some()
     }
 
     #[cfg(test)]
@@ -98,7 +99,7 @@ impl OwnerCounts {
     }
 }
 
-fn at<'a>(counts: &'a mut HashMap<Box<str>, OwnerCount>, owner: &str) -> &'a mut OwnerCount {
+fn entry_mut<'a>(counts: &'a mut HashMap<Box<str>, OwnerCount>, owner: &str) -> &'a mut OwnerCount {
     if !counts.contains_key(owner) {
         counts.insert(owner.into(), OwnerCount::default());
     }

@@ -72,7 +72,7 @@ impl MemoryBroker {
         let evicted = {
             let mut index = self.index.lock();
             index.retain(now, entry);
-            index.evict(now, self.limits.keep())
+            index.evict(now, &self.limits)
         };
         Self::uncount(&evicted);
     }
@@ -134,7 +134,7 @@ impl MemoryBroker {
                 self.retire_waiting(entry);
             }
         }
-        let evicted = self.index.lock().evict(now, self.limits.keep());
+        let evicted = self.index.lock().evict(now, &self.limits);
         Self::uncount(&evicted);
         let regular = now + EXPIRE_INTERVAL;
         next.map_or(regular, |at| at.min(regular))

@@ -114,7 +114,7 @@ async fn read_all(broker: &Arc<MemoryBroker>, query: &str, from: u64) -> Vec<Eve
     }
 }
 
-/// How a query ended; there must be exactly one final event, and it must be the last.
+/// Outcome of a query; there must be exactly one final event, and it must be the last.
 async fn ending(broker: &Arc<MemoryBroker>, query: &str) -> Outcome {
     let events = read_all(broker, query, 0).await;
     let ends: Vec<_> = events
@@ -295,7 +295,7 @@ async fn ended_queries_are_evicted_by_number_and_by_age() {
 async fn expired_query_is_rejected_and_never_dispatched() {
     let broker = broker();
     let stop = CancellationToken::new();
-    let chores = tokio::spawn({
+    let running = tokio::spawn({
         let (broker, stop) = (broker.clone(), stop.clone());
         async move { broker.run(stop).await }
     });
@@ -309,7 +309,7 @@ async fn expired_query_is_rejected_and_never_dispatched() {
     broker.submit(late).await.unwrap();
     assert!(claim(&broker).await.is_none());
     stop.cancel();
-    chores.await.unwrap();
+    running.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What is kept by order of arrival, whatever was forgotten in between.
+//! The order of arrival after evictions.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Messages that came together, and a log that has no room for all of them.
+//! Batches of messages, and a log that has no room for all of them.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ async fn batch_is_split_where_the_log_is_full() {
     let mut outputs = vec![messages(0..3), messages(3..9)];
     for (expected, left) in [(0..4, 5), (4..8, 1), (8..9, 0)] {
         lease.append_now(&mut outputs);
-        assert_eq!(outputs.iter().map(Output::events).sum::<usize>(), left);
+        assert_eq!(outputs.iter().map(Output::event_count).sum::<usize>(), left);
         let expected: Vec<_> = expected.map(|number| (number, number.to_string())).collect();
         assert_eq!(read(&mut reader).await, expected);
     }

@@ -128,7 +128,7 @@ async fn shed_candidate_is_found_only_within_the_scan_limit() {
     }
     broker.submit(query("urgent", 0)).await.unwrap();
     assert_eq!(ending(&broker, "untried").await.state(), QueryState::Rejected);
-    // What a worker has had is pushed out by nobody, and it is not all looked at to find that out.
+    // Attempted queries are never pushed out, and only some of them are looked at.
     broker.submit(query("another", 0)).await.unwrap_err();
     let newest = broker.kind_state_or_create(&"k".into()).queue.shed_candidate();
     assert!(newest.is_none(), "{newest:?}");

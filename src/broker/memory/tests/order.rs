@@ -1,4 +1,4 @@
-//! Who is served when: fair shares, aging, and whatever happens at random against the plainest model.
+//! Order of service: fair shares, aging, and random operations against the reference model.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ impl Pair {
             }
             Act::LetGo { worker, lane } => {
                 self.broker.release_lanes("k", WorkerId(worker), lane.map(lane_name).as_deref());
-                self.model.let_go(worker, lane);
+                self.model.release_lanes(worker, lane);
             }
             Act::Wait(seconds) => self.now += Duration::from_secs(seconds.into()),
         }
@@ -168,7 +168,7 @@ proptest! {
             pair.act(act);
             pair.assert_same();
         }
-        // Nothing is left behind: whoever is set aside comes back.
+        // Nothing is left behind: every throttled query is resumed.
         while !pair.model.waiting.is_empty() || !pair.leases.is_empty() {
             for worker in 0..WORKERS {
                 pair.act(&Act::LetGo { worker, lane: None });

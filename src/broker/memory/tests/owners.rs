@@ -1,4 +1,4 @@
-//! How many queries of one owner may wait and run.
+//! Limits of the waiting and running queries of one owner.
 
 use super::{super::queue::MAX_SKIPPED_PER_CLAIM, *};
 
@@ -33,7 +33,7 @@ async fn owner_at_its_running_limit_blocks_nobody() {
     let other = claim(&broker).await.unwrap();
     assert_eq!(other.lease.query().as_str(), "y1");
     assert!(claim(&broker).await.is_none());
-    assert_eq!((broker.open_count("k"), broker.waiting_count("k")), (0, 2), "those that stand aside are not open");
+    assert_eq!((broker.open_count("k"), broker.waiting_count("k")), (0, 2), "throttled queries are not open");
 
     drop(first);
     timeout(Duration::from_secs(1), broker.wait_for_arrival()).await.expect("that one may be tried is announced");

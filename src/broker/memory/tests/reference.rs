@@ -13,7 +13,7 @@ pub(super) struct Waiting {
     pub lane: Option<u8>,
     pub rank: u64,
     pub tag: u64,
-    pub aside: bool,
+    pub throttled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -54,11 +54,11 @@ impl Reference {
     }
 
     pub(super) fn open(&self) -> impl Iterator<Item = &Waiting> {
-        self.waiting.iter().filter(|query| !query.aside && self.holder(query).is_none())
+        self.waiting.iter().filter(|query| !query.throttled && self.holder(query).is_none())
     }
 
     pub(super) fn waits_for(&self, worker: u64) -> bool {
-        self.waiting.iter().any(|query| !query.aside && self.holder(query) == Some(worker))
+        self.waiting.iter().any(|query| !query.throttled && self.holder(query) == Some(worker))
     }
 
     /// Open lanes in the order of their first queries, each with the number of that.
@@ -94,8 +94,8 @@ impl Reference {
 
     fn ripen_first(&mut self, wanted: impl Fn(&Waiting) -> bool) -> bool {
         let epoch = self.epoch;
-        let ripens = |query: &Waiting| !query.aside && query.rank > 0 && query.rank <= epoch && wanted(query);
-        let Some(at) = self.first(ripens) else { return false };
+        let is_due = |query: &Waiting| !query.throttled && query.rank > 0 && query.rank <= epoch && wanted(query);
+        let Some(at) = self.first(is_due) else { return false };
         self.leave(self.waiting[at].rank);
         self.waiting[at].tag = self.join(0, self.waiting[at].owner);
         self.waiting[at].rank = 0;
@@ -113,7 +113,7 @@ impl Reference {
             loop {
                 let firsts: Vec<_> = (0..8)
                     .filter(|lane| self.holders.get(lane).copied() == holder)
-                    .filter_map(|lane| self.first(|query| !query.aside && query.lane == Some(lane)))
+                    .filter_map(|lane| self.first(|query| !query.throttled && query.lane == Some(lane)))
                     .map(|at| &self.waiting[at])
                     .filter(|first| first.rank > 0 && first.rank <= epoch)
                     .collect();
@@ -127,20 +127,20 @@ impl Reference {
         self.advance(epoch, None);
         let rank = if priority == 0 { 0 } else { u64::from(priority) + epoch };
         let tag = self.join(rank, owner);
-        self.waiting.push(Waiting { number, owner, lane, rank, tag, aside: false });
+        self.waiting.push(Waiting { number, owner, lane, rank, tag, throttled: false });
         self.touch(lane);
     }
 
     pub(super) fn claim(&mut self, worker: u64, scope: ClaimScope, takes_lane: bool, epoch: u64) -> Option<u64> {
         self.advance(epoch, Some(worker));
         loop {
-            let anyones = self.first(|query| !query.aside && self.holder(query).is_none());
-            let own = self.first(|query| !query.aside && self.holder(query) == Some(worker));
+            let anyones = self.first(|query| !query.throttled && self.holder(query).is_none());
+            let own = self.first(|query| !query.throttled && self.holder(query) == Some(worker));
             let open = anyones.filter(|_| scope == ClaimScope::Open);
             let at = open.into_iter().chain(own).min_by_key(|at| self.waiting[*at].key())?;
             let lane = self.waiting[at].lane;
             if self.is_busy(self.waiting[at].owner) {
-                self.waiting[at].aside = true;
+                self.waiting[at].throttled = true;
                 self.touch(lane);
                 continue;
             }
@@ -178,7 +178,7 @@ impl Reference {
     pub(super) fn cancel(&mut self, number: u64) {
         let Some(at) = self.waiting.iter().position(|query| query.number == number) else { return };
         let query = self.waiting.swap_remove(at);
-        if query.aside {
+        if query.throttled {
             self.leave(query.rank);
             return;
         }
@@ -190,18 +190,18 @@ impl Reference {
     /// One of those that anyone could take, and one of each lane that is held: a query that waits for its worker does not
     /// use up the turn of another.
     fn resume_owner(&mut self, owner: Option<u8>) {
-        let is_aside = |query: &Waiting| query.aside && query.owner == owner;
+        let is_throttled = |query: &Waiting| query.throttled && query.owner == owner;
         let mut back: Vec<_> =
-            self.first(|query| is_aside(query) && self.holder(query).is_none()).into_iter().collect();
+            self.first(|query| is_throttled(query) && self.holder(query).is_none()).into_iter().collect();
         for lane in self.holders.keys() {
-            back.extend(self.first(|query| is_aside(query) && query.lane == Some(*lane)));
+            back.extend(self.first(|query| is_throttled(query) && query.lane == Some(*lane)));
         }
         self.back_in_line(back);
     }
 
     fn back_in_line(&mut self, back: Vec<usize>) {
         for at in back {
-            self.waiting[at].aside = false;
+            self.waiting[at].throttled = false;
             self.touch(self.waiting[at].lane);
         }
     }
@@ -211,21 +211,21 @@ impl Reference {
     fn on_lane_held(&mut self, lane: u8) {
         let owners: BTreeSet<_> = self.waiting.iter().map(|query| query.owner).collect();
         let in_lane = |query: &Waiting, owner| query.lane == Some(lane) && query.owner == owner;
-        let firsts = owners.iter().filter_map(|owner| self.first(|query| query.aside && in_lane(query, *owner)));
+        let firsts = owners.iter().filter_map(|owner| self.first(|query| query.throttled && in_lane(query, *owner)));
         self.back_in_line(firsts.collect());
         for owner in owners {
-            if self.waiting.iter().any(|query| !query.aside && in_lane(query, owner)) {
+            if self.waiting.iter().any(|query| !query.throttled && in_lane(query, owner)) {
                 self.resume_owner(owner);
             }
         }
     }
 
-    /// Whether each owner that may run one more has a query in line wherever it has one at all: among those that anyone
+    /// True if each owner that may run one more has a query in line wherever it has one at all: among those that anyone
     /// could take, and in each lane that is held.
     pub(super) fn nobody_is_blocked(&self) -> bool {
         let place = |query: &Waiting| (query.owner, query.lane.filter(|_| self.holder(query).is_some()));
         self.waiting.iter().all(|query| {
-            let in_line = |other: &Waiting| !other.aside && place(other) == place(query);
+            let in_line = |other: &Waiting| !other.throttled && place(other) == place(query);
             self.is_busy(query.owner) || self.waiting.iter().any(in_line)
         })
     }
@@ -259,7 +259,7 @@ impl Reference {
         held
     }
 
-    pub(super) fn let_go(&mut self, worker: u64, lane: Option<u8>) {
+    pub(super) fn release_lanes(&mut self, worker: u64, lane: Option<u8>) {
         let freed: Vec<u8> =
             self.holders.iter().filter(|(_, holder)| **holder == worker).map(|(lane, _)| *lane).collect();
         for name in freed.into_iter().filter(|name| lane.is_none_or(|lane| lane == *name)) {
