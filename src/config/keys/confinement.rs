@@ -22,11 +22,12 @@ keys! {
         /// sudo then do not work for it. True by default, because few workers need them, and a program that handles
         /// a stranger's input should not have them.
         no_new_privs: bool = Boolean, Default(true), Rolls;
-        /// Paths that the worker may read and execute from. If this or landlock_write is set, even to [], Landlock keeps
-        /// the worker from all other files, whatever its user may read, except the program of its command, its dir, and
-        /// the files that almost every program needs: /usr, /lib, /proc, some of /etc and /dev. From Linux 6.12 on it
-        /// can then neither signal processes outside nor reach their abstract sockets. A relative path is taken from
-        /// this file's directory. If the kernel has no Landlock, or a path does not exist, the worker does not start.
+        /// Paths that the worker may read and execute from. If this or landlock_write is set, even to [], Landlock
+        /// keeps the worker from all other files, whatever its user may read, except the program of its command, its
+        /// dir, and the files that almost every program needs: /usr, /lib, /proc, some of /etc and /dev. From Linux
+        /// 6.12 on it can then neither signal processes outside nor reach their abstract sockets. A relative path is
+        /// taken from this file's directory. If the kernel has no Landlock, or a path does not exist, the worker does
+        /// not start.
         landlock_read: Option<Vec<String>> = Optional(List(PathText)), Unset(["/srv/models"]), Rolls;
         /// Paths that the worker may read and write, but not execute from. A private dir is always among them.
         landlock_write: Option<Vec<String>> = Optional(List(PathText)), Unset(["/var/cache/models"]), Rolls;

@@ -51,9 +51,9 @@ keys! {
         /// TMPDIR. None by default, because a server's environment tends to hold secrets. If env sets the same name,
         /// env wins.
         pass_env: Vec<String> = List(Text(variable_name)), Default([]), Rolls;
-        /// The Unix user that the worker runs as, by name; the server must be allowed to change to it, which takes root.
-        /// The server's own user unless set. Other users can pass through the private directory in pool.socket_dir, and
-        /// must be able to reach it.
+        /// The Unix user that the worker runs as, by name; the server must be allowed to change to it, which takes
+        /// root. The server's own user unless set. Other users can pass through the private directory in
+        /// pool.socket_dir, and must be able to reach it.
         user: Option<String> = Optional(Text(user_name)), Unset("nobody"), Rolls;
         /// The Unix group that the worker runs in, by name. That of the user unless set. Beside it the worker has the
         /// supplementary groups of the user, or none if no user is set.
@@ -108,21 +108,21 @@ keys! {
         /// Time in which no query must have waited, and fewer than 5 workers been busy, before the kind shrinks towards
         /// min. A minute, because load comes in waves, and a worker that was stopped too soon must be started again.
         scale_down_after: Duration = Time(SOME_TIME), Default("1m"), Applied;
-        /// Workers that are then stopped at once. Fewer than scale_up_step: to have too many for a while costs less than
-        /// to have too few.
+        /// Workers that are then stopped at once. Fewer than scale_up_step: to have too many for a while costs less
+        /// than to have too few.
         scale_down_step: NonZeroUsize = Integer(1..=MAX_LIVE), Default(5), Applied;
         /// Time from spawn to ready. Agent SDKs take 2 to 12 seconds, and several times that when all workers start at
         /// once on a cold disk. To stop a slow start and begin again only makes it slower, while a crash is noticed at
         /// once in any case; so this is long.
         start_timeout: Duration = Time(SOME_TIME), Default("1m"), Applied;
-        /// Time from spawn to the connection; at most start_timeout, and lowered to it unless set. Raise it for a worker
-        /// that loads much before it connects.
+        /// Time from spawn to the connection; at most start_timeout, and lowered to it unless set. Raise it for a
+        /// worker that loads much before it connects.
         connect_timeout: Duration = Time(SOME_TIME), Default("10s"), Applied;
         /// Time that a query may run, from dispatch; "none" for no limit. Long enough for an agent's turn; without a
         /// limit a hung worker would be lost for good.
         timeout: Option<Duration> = Or("none", Time(SOME_TIME)), Default("5m"), Rolls;
-        /// Time that a query may wait for a worker, from submit, unless it says otherwise; "none" for no limit, which is
-        /// the default, because only the caller knows how long an answer is worth waiting for, and queue.max_queries
+        /// Time that a query may wait for a worker, from submit, unless it says otherwise; "none" for no limit, which
+        /// is the default, because only the caller knows how long an answer is worth waiting for, and queue.max_queries
         /// bounds the queue.
         queue_timeout: Option<Duration> = Or("none", Time(SOME_TIME)), Default("none"), Applied;
         /// Time that a worker may take to end a query that was cancelled or timed out, before SIGTERM. One that listens

@@ -22,6 +22,7 @@ use results::ResultsConfig;
 use retry::RetryConfig;
 use server::ServerConfig;
 
+// The sections with their headers, their documentation and their keys.
 pub(super) const SERVER: Section = Section::new("server", "The gRPC and HTTP endpoints.", &[ServerConfig::KEYS]);
 pub(super) const POOL: Section = Section::new("pool", "All workers together.", &[PoolConfig::KEYS]);
 pub(super) const QUEUE: Section = Section::new("queue", "Queries that wait for a worker.", &[QueueConfig::KEYS]);

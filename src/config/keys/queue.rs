@@ -23,7 +23,8 @@ keys! {
         /// Queries of one owner that wait at once; more are refused with RESOURCE_EXHAUSTED. "none" for no limit but
         /// max_queries. None by default, because owners share the workers fairly anyway; set it if one of them could
         /// fill the queue.
-        max_queries_per_owner: Option<NonZeroUsize> = Or("none", Integer(1..=MAX_COUNTED)), Default("none"), NeedsRestart;
+        max_queries_per_owner: Option<NonZeroUsize> = Or("none", Integer(1..=MAX_COUNTED)),
+            Default("none"), NeedsRestart;
         /// Queries of one owner that run at once; further ones wait, while those of other owners overtake them. "none"
         /// for no limit. None by default, so that no worker is idle while there is work.
         max_running_per_owner: Option<NonZeroUsize> = Or("none", Integer(1..=MAX_LIVE)), Default("none"), NeedsRestart;

@@ -39,12 +39,12 @@ keys! {
         /// tokens apply within seconds. Health checks, probes and scrapes need to know of tokens and TLS too: see
         /// "With TLS and tokens" in docs/deploy.md.
         tokens: Option<PathBuf> = Optional(FilePath), Unset("/etc/remuda/tokens"), NeedsRestart;
-        /// Lets workers be able to read tls_key and tokens. False by default: then the server does not start, nor
+        /// Allows workers to have access to tls_key and tokens. False by default: then the server does not start, nor
         /// accept a kind, if the kind's workers could read or replace these files. They cannot if they have a
         /// user of their own, or are confined by Landlock (landlock_read). True if you trust every program that
         /// workers run, and everything that it may be made to do.
         workers_may_read_secrets: bool = Boolean, Default(false), NeedsRestart;
-        /// Lets listen and http be reached from other machines without the protection of TLS or tokens. False by
+        /// Allows listen and http to be reachable from other machines without the protection of TLS or tokens. False by
         /// default, because anybody who reaches the port can run queries; true if the network itself is closed, like
         /// that of a pod with a network policy.
         allow_insecure: bool = Boolean, Default(false), NeedsRestart;
@@ -90,8 +90,8 @@ keys! {
         /// to be sent again.
         keepalive_timeout: Duration = Time(SOME_TIME), Default("10s"), NeedsRestart;
         /// Age at which a connection is told to send no more calls (GOAWAY), and its client opens another one; varied
-        /// by up to a tenth. "none" for no limit, which is the default. Behind a load balancer that spreads connections,
-        /// not calls, "30m" lets new replicas get their share.
+        /// by up to a tenth. "none" for no limit, which is the default. Behind a load balancer that spreads
+        /// connections, not calls, "30m" lets new replicas get their share.
         max_connection_age: Option<Duration> = Or("none", Time(SOME_TIME)), Default("none"), NeedsRestart;
         /// Time that the calls of such a connection may go on before it is closed. "none" for no limit, which is the
         /// default: no call is cut short.
