@@ -1,6 +1,6 @@
 //! Remuda: warm worker processes behind one gRPC endpoint.
 //!
-//! ARCHITECTURE.md tells how the parts fit together.
+//! ARCHITECTURE.md describes how the parts fit together.
 
 pub mod api;
 pub mod bench;

@@ -189,8 +189,8 @@ mod tests {
         emit(&events);
         closing.cancel();
         let mut names = Vec::new();
-        while let Some(told) = stream.next().await {
-            names.push(told.unwrap().event.unwrap().name);
+        while let Some(response) = stream.next().await {
+            names.push(response.unwrap().event.unwrap().name);
         }
         assert!(stream.next().await.is_none(), "it has ended for good");
         names
@@ -215,9 +215,9 @@ mod tests {
         for _ in 0..4_100 {
             events.emit(None, || PoolEventBody::Reloaded { summary: Vec::new() });
         }
-        let told = stream.next().await.unwrap().unwrap().event.unwrap();
-        assert_eq!((told.name.as_str(), told.sequence), ("watch:missed", 0));
-        assert_eq!(told.body, Some(Body::Missed(proto::EventsMissed { count: 4 })));
+        let event = stream.next().await.unwrap().unwrap().event.unwrap();
+        assert_eq!((event.name.as_str(), event.sequence), ("watch:missed", 0));
+        assert_eq!(event.body, Some(Body::Missed(proto::EventsMissed { count: 4 })));
     }
 
     #[tokio::test]
@@ -225,10 +225,10 @@ mod tests {
         let events = EventBus::default();
         let mut stream = pool_event_stream(events.subscribe(), PoolEventFilter::default(), CancellationToken::new());
         emit(&events);
-        let told = stream.next().await.unwrap().unwrap().event.unwrap();
-        assert_eq!((told.sequence, told.kind.as_str()), (1, "k"));
-        assert!(told.at.is_some());
-        let Some(Body::WorkerMoved(moved)) = told.body else { panic!("{told:?}") };
+        let event = stream.next().await.unwrap().unwrap().event.unwrap();
+        assert_eq!((event.sequence, event.kind.as_str()), (1, "k"));
+        assert!(event.at.is_some());
+        let Some(Body::WorkerMoved(moved)) = event.body else { panic!("{event:?}") };
         assert_eq!((moved.from(), moved.to()), (proto::WorkerState::Processing, proto::WorkerState::Failed));
         assert_eq!((moved.worker_id, moved.reason.as_str(), moved.key.as_str()), (7, "crash", "repo"));
     }

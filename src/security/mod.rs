@@ -16,7 +16,7 @@ use tracing::{error, info};
 use crate::config::Config;
 
 pub use exposure::{ExposedListener, Risk};
-pub use secrets::{Leak, Secret, SecretsError, check_secret_access};
+pub use secrets::{Secret, SecretsError, check_secret_access};
 pub use tls::{Alpn, Tls, TlsError};
 pub use tokens::{AuthError, RequiredRole, Role, TokenFileError, Tokens};
 

@@ -1,10 +1,9 @@
 //! Keeps the files that only the server may read from workers.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use rustix::process::getegid;
@@ -22,22 +21,14 @@ pub struct Secret {
     pub path: PathBuf,
 }
 
-/// Access that workers of a kind would have to a secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leak {
-    pub kind: Arc<str>,
-    pub secret: Secret,
-    pub access: FileAccess,
-}
-
 /// Reason for refusing kinds.
 #[derive(Debug, Error)]
 pub enum SecretsError {
     #[error(
         "{}; give such a kind a user of its own (user), confine it (landlock_read), or deny it the file; if you trust \
-         its workers with the file, set server.workers_may_read_secrets = true", list(.0)
+         its workers with the file, set server.workers_may_read_secrets = true", .0.join("; ")
     )]
-    Leaks(Vec<Leak>),
+    Leaks(Vec<String>),
     #[error("cannot find out whether workers could read the server's secrets: {0}")]
     Unchecked(io::Error),
 }
@@ -59,17 +50,21 @@ pub fn check_secret_access(server: &ServerConfig, kinds: &[KindConfig], launcher
     }
     let secret_paths = paths(&secrets).map_err(SecretsError::Unchecked)?;
     let paths: Vec<&Path> = secret_paths.iter().map(|(_, path)| path.as_path()).collect();
-    let mut leaks: Vec<Leak> = Vec::new();
+    let mut leaks: Vec<String> = Vec::new();
     for kind in kinds {
         let accesses = worker::probe_files(launcher, kind, &paths).map_err(SecretsError::Unchecked)?;
         for ((secret, _), access) in secret_paths.iter().zip(accesses) {
-            let Some(access) = access else { continue };
-            let leak = Leak { kind: kind.name.clone(), secret: (*secret).clone(), access };
-            if leaks.last() != Some(&leak) {
-                leaks.push(leak);
-            }
+            let verb = match access {
+                None => continue,
+                Some(FileAccess::Read) => "read",
+                Some(FileAccess::Replace) => "replace",
+            };
+            let Secret { key, path } = secret;
+            leaks.push(format!("workers of the kind {} could {verb} {} ({key})", kind.name, path.display()));
         }
     }
+    // Both paths of a secret may give the same leak.
+    leaks.dedup();
     if leaks.is_empty() { Ok(()) } else { Err(SecretsError::Leaks(leaks)) }
 }
 
@@ -90,20 +85,5 @@ impl Secret {
         let own_group = metadata.gid() == getegid().as_raw();
         let others = if own_group { 0o007 } else { 0o077 };
         (metadata.mode() & others != 0).then_some(metadata.mode() & 0o777)
-    }
-}
-
-fn list(leaks: &[Leak]) -> String {
-    leaks.iter().map(Leak::to_string).collect::<Vec<_>>().join("; ")
-}
-
-impl fmt::Display for Leak {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, secret, access } = self;
-        let verb = match access {
-            FileAccess::Read => "read",
-            FileAccess::Replace => "replace",
-        };
-        write!(formatter, "workers of the kind {kind} could {verb} {} ({})", secret.path.display(), secret.key)
     }
 }

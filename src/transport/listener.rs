@@ -85,7 +85,7 @@ impl Listener {
                 let _ = stream.set_nodelay(true);
                 Ok((Either::Left(stream), Some(peer)))
             }
-            // File permissions decide who may open the socket.
+            // The permissions of the socket file protect it.
             Self::Unix(listener, _) => Ok((Either::Right(listener.accept().await?.0), None)),
         }
     }

@@ -9,14 +9,14 @@ fn status_of_tonic_is_explained_unless_it_has_details() {
         let reason = explained.get_error_details().error_info()?.reason.clone();
         Some((explained.code(), reason))
     };
-    let told = |code, reason: &str| Some((code, reason.to_owned()));
-    assert_eq!(reason(Status::out_of_range("x")), told(Code::ResourceExhausted, "MESSAGE_TOO_LARGE"));
-    assert_eq!(reason(Status::internal("x")), told(Code::InvalidArgument, "MALFORMED_REQUEST"));
-    assert_eq!(reason(Status::internal("compressed-flag")), told(Code::Internal, "BAD_COMPRESSED_FLAG"));
-    assert_eq!(reason(Status::unimplemented("")), told(Code::Unimplemented, "METHOD_NOT_FOUND"));
+    let expected = |code, reason: &str| Some((code, reason.to_owned()));
+    assert_eq!(reason(Status::out_of_range("x")), expected(Code::ResourceExhausted, "MESSAGE_TOO_LARGE"));
+    assert_eq!(reason(Status::internal("x")), expected(Code::InvalidArgument, "MALFORMED_REQUEST"));
+    assert_eq!(reason(Status::internal("compressed-flag")), expected(Code::Internal, "BAD_COMPRESSED_FLAG"));
+    assert_eq!(reason(Status::unimplemented("")), expected(Code::Unimplemented, "METHOD_NOT_FOUND"));
     let mut unknown = Status::unimplemented("snappy");
     unknown.metadata_mut().insert("grpc-accept-encoding", "gzip".parse().unwrap());
-    assert_eq!(reason(unknown), told(Code::Unimplemented, "UNSUPPORTED_COMPRESSION"));
+    assert_eq!(reason(unknown), expected(Code::Unimplemented, "UNSUPPORTED_COMPRESSION"));
     assert_eq!(reason(Status::not_found("x")), None);
     assert_eq!(reason(status(Code::Internal, "WORKER_DIED", "x", &[])), None);
 }

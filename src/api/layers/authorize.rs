@@ -109,7 +109,7 @@ mod tests {
     use crate::transport::ConnectionLimiter;
 
     #[tokio::test]
-    async fn a_call_marks_its_connection_and_one_that_is_closed_takes_none() {
+    async fn call_marks_its_connection_active_unless_it_is_being_closed() {
         let limiter = ConnectionLimiter::new(1, CancellationToken::new());
         let slot = limiter.try_acquire().unwrap();
         let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::empty())));

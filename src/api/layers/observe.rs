@@ -211,8 +211,8 @@ mod tests {
     fn codes_have_their_names_at_their_numbers() {
         for (number, name) in GRPC_CODES.iter().enumerate() {
             let code = Code::from_i32(number.try_into().unwrap());
-            let told = format!("{code:?}").to_uppercase();
-            assert_eq!((code as usize, told), (number, name.replace('_', "")));
+            let expected = format!("{code:?}").to_uppercase();
+            assert_eq!((code as usize, expected), (number, name.replace('_', "")));
         }
     }
 }
