@@ -31,7 +31,7 @@ use super::{
 };
 
 /// Our end of the connection before the worker has made it.
-enum PendingConnection {
+enum PendingStart {
     Socket(WorkerSocket),
     Stdio(StdUnixStream),
 }
@@ -53,7 +53,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn spawn(&mut self) -> io::Result<PendingConnection> {
+    async fn spawn(&mut self) -> io::Result<PendingStart> {
         let kind = self.worker.kind.clone();
         let mut environment = self.context.environment.to_vec();
         environment.push(("REMUDA_WORKER_ID".to_owned(), self.worker.id.to_string()));
@@ -64,11 +64,11 @@ impl Driver {
             Transport::Socket => {
                 let socket = self.context.runtime_dir.listen(self.worker.id, owner)?;
                 environment.push(("REMUDA_SOCKET".to_owned(), socket.path().display().to_string()));
-                (PendingConnection::Socket(socket), None)
+                (PendingStart::Socket(socket), None)
             }
             Transport::Stdio => {
                 let (ours, theirs) = StdUnixStream::pair()?;
-                (PendingConnection::Stdio(ours), Some(theirs))
+                (PendingStart::Stdio(ours), Some(theirs))
             }
         };
         let (directory, command) = match &kind.dir {
@@ -97,10 +97,10 @@ impl Driver {
         Ok(path)
     }
 
-    async fn connect(&self, pending: PendingConnection, deadline: Instant) -> Result<UnixStream, EndReason> {
+    async fn connect(&self, pending: PendingStart, deadline: Instant) -> Result<UnixStream, EndReason> {
         let socket = match pending {
-            PendingConnection::Socket(socket) => socket,
-            PendingConnection::Stdio(stream) => {
+            PendingStart::Socket(socket) => socket,
+            PendingStart::Stdio(stream) => {
                 stream.set_nonblocking(true).map_err(|error| EndReason::setup_failed(&error))?;
                 return UnixStream::from_std(stream).map_err(|error| EndReason::setup_failed(&error));
             }
