@@ -138,7 +138,7 @@ impl<'a> Log<'a> {
         let row = self.row;
         match &self.last.body {
             Some(Body::Cancelled(cancelled)) => {
-                assert_eq!(cancelled.stage(), StopStage::Sigterm, "{row:?}: {cancelled:?}")
+                assert_eq!(cancelled.stage(), StopStage::Sigterm, "{row:?}: {cancelled:?}");
             }
             other => panic!("{row:?}: not cancelled but {other:?}"),
         }
