@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{SocketFlags, accept_with};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
     time::{Instant, sleep},
@@ -32,7 +33,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Interval of the warning that all slots are taken.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// ConnectionMetrics that wait to be accepted. With the usual 128, the kernel drops some of a burst, and they retry after a second.
+/// Connections that wait to be accepted. With the usual 128, the kernel drops some of a burst, and they retry after a second.
 const LISTEN_BACKLOG: u32 = 4_096;
 
 /// A socket and the address of its client, which Unix sockets do not have.
@@ -59,6 +60,8 @@ pub struct Acceptor {
     /// Accepted, waiting for a slot.
     accepted: Option<AcceptedSocket>,
     draining: CancellationToken,
+    /// Asks every connection to leave when it is cancelled.
+    leave: CancellationToken,
 }
 
 impl Listener {
@@ -81,19 +84,39 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Small frames must not wait for each other. A socket on which this fails is broken anyway.
-                let _ = stream.set_nodelay(true);
-                Ok((Either::Left(stream), Some(peer)))
+                Ok(accepted_tcp(stream, peer))
             }
             // The permissions of the socket file protect it.
             Self::Unix(listener, _) => Ok((Either::Right(listener.accept().await?.0), None)),
         }
     }
+
+    /// The next connection of the backlog, without waiting for one.
+    fn accept_now(&self) -> Option<AcceptedSocket> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match self {
+            Self::Tcp(listener) => {
+                let stream = TcpStream::from_std(accept_with(listener, flags).ok()?.into()).ok()?;
+                let peer = stream.peer_addr().ok()?;
+                Some(accepted_tcp(stream, peer))
+            }
+            Self::Unix(listener, _) => {
+                let stream = UnixStream::from_std(accept_with(listener, flags).ok()?.into()).ok()?;
+                Some((Either::Right(stream), None))
+            }
+        }
+    }
+}
+
+fn accepted_tcp(stream: TcpStream, peer: SocketAddr) -> AcceptedSocket {
+    // Small frames must not wait for each other. A socket on which this fails is broken anyway.
+    let _ = stream.set_nodelay(true);
+    (Either::Left(stream), Some(peer))
 }
 
 pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // ConnectionMetrics of a server that has just stopped must not block the port.
+    // Connections of a server that has just stopped must not block the port.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(LISTEN_BACKLOG)
@@ -127,7 +150,8 @@ impl Acceptor {
     ) -> Self {
         let max_connections = limits.max_connections.get();
         metrics.set_limit(max_connections);
-        let limiter = ConnectionLimiter::new(max_connections, draining.clone());
+        let leave = CancellationToken::new();
+        let limiter = ConnectionLimiter::new(max_connections, leave.clone());
         // The time after which the keepalive would give up: a client that does not read does not answer pings either.
         let stall_timeout = limits.keepalive_interval + limits.keepalive_timeout;
         Self {
@@ -140,6 +164,7 @@ impl Acceptor {
             last_warning: None,
             accepted: None,
             draining,
+            leave,
         }
     }
 
@@ -147,7 +172,22 @@ impl Acceptor {
     /// for its slot is kept for the next call.
     pub(super) async fn next(&mut self) -> Option<PendingConnection> {
         let draining = self.draining.clone();
-        draining.run_until_cancelled_owned(self.accept()).await
+        match draining.run_until_cancelled_owned(self.accept()).await {
+            Some(connection) => Some(connection),
+            None => self.accept_from_backlog(),
+        }
+    }
+
+    /// Closes the listener. Returns the token that asks every connection to leave.
+    pub(super) fn close(self) -> CancellationToken {
+        self.leave
+    }
+
+    /// A connection that the kernel has accepted already: closing the listener would reset it.
+    fn accept_from_backlog(&mut self) -> Option<PendingConnection> {
+        self.accepted = self.accepted.take().or_else(|| self.listener.accept_now());
+        let slot = self.accepted.as_ref().and_then(|_| self.limiter.try_acquire())?;
+        Some(self.pending(slot))
     }
 
     async fn accept(&mut self) -> PendingConnection {
@@ -163,6 +203,10 @@ impl Acceptor {
                 }
             }
         };
+        self.pending(slot)
+    }
+
+    fn pending(&mut self, slot: Slot) -> PendingConnection {
         let (socket, peer) = self.accepted.take().expect("a slot is acquired for an accepted socket");
         PendingConnection {
             socket,

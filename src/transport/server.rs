@@ -28,6 +28,8 @@ const RECEIVE_WINDOW_BYTES: u32 = 1 << 20;
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Connection ages vary by up to a tenth, so that connections made together do not end together.
 const AGE_JITTER_FRACTION: f64 = 0.1;
+/// Time for the first byte of a connection that was accepted just before a drain.
+const DRAIN_GREETING_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Serves every connection with a service from `make_service`, until the acceptor drains. Then new connections are refused,
 /// open ones get a GOAWAY, and this returns when their calls have ended.
@@ -54,7 +56,8 @@ where
         let service = make_service(pending.slot.entry.clone());
         connections.spawn(server.clone().serve(pending, service));
     }
-    drop(acceptor);
+    // The port closes before clients learn of the drain, so that none of them connects here again.
+    acceptor.close().cancel();
     while connections.join_next().await.is_some() {}
     calls.close();
     calls.wait().await;
@@ -108,7 +111,7 @@ impl Http2Server {
         let greeted = tokio::select! {
             biased; // A client that has sent something is served, or gets a GOAWAY.
             greeted = pending.wait_for_first_byte() => greeted,
-            () = entry.wait_for_leave_request() => return,
+            () = wait_to_close_silent(&entry) => return,
         };
         if let Err(error) = greeted {
             return debug!(peer = show(peer), %error, "connection ended before its first byte");
@@ -155,6 +158,15 @@ async fn sleep_if_some(limit: Option<Duration>) {
 
 fn with_jitter(age: Duration) -> Duration {
     age.mul_f64(1.0 + AGE_JITTER_FRACTION * (2.0 * fastrand::f64() - 1.0))
+}
+
+/// Resolves when a connection that has sent nothing must close: at once to make room for another, a moment later in a drain. Its
+/// client may be about to send its first call, and gets a GOAWAY then.
+async fn wait_to_close_silent(entry: &ConnectionEntry) {
+    entry.wait_for_leave_request().await;
+    if !entry.is_leaving() {
+        sleep(DRAIN_GREETING_TIMEOUT).await;
+    }
 }
 
 /// Resolves when the connection must make room for another. A drain asks all connections to leave too, but closes none that

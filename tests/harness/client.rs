@@ -1,6 +1,6 @@
 //! A gRPC client with the verbs that tests need.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
 use remuda::api::proto::{
     self, Event, ExecuteRequest, Query, StreamResultsRequest, StreamResultsResponse, SubmitRequest, event::Body,
@@ -8,7 +8,7 @@ use remuda::api::proto::{
 };
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::timeout};
-use tonic::{Status, Streaming, transport::Channel};
+use tonic::{Code, Status, Streaming, transport::Channel};
 
 use super::DEADLINE;
 
@@ -201,6 +201,16 @@ async fn read_events(mut stream: Streaming<StreamResultsResponse>, max: usize) -
 }
 
 /// Bounds a call, since none may hang.
+/// True for a call that the end of its connection cut off before the server saw it. Other clients send such a call again by
+/// themselves; tonic reports it, as cancelled or with the GOAWAY.
+pub(crate) fn was_cut_off(status: &Status) -> bool {
+    let mut sources = std::iter::successors(status.source(), |error| (*error).source());
+    status.code() == Code::Cancelled
+        || sources.any(|error| {
+            error.downcast_ref::<h2::Error>().is_some_and(|error| error.reason() == Some(h2::Reason::NO_ERROR))
+        })
+}
+
 async fn within<T>(call: impl Future<Output = T>) -> T {
     timeout(DEADLINE, call).await.unwrap_or_else(|_| panic!("a call took longer than {DEADLINE:?}"))
 }

@@ -21,7 +21,7 @@ use std::{
 };
 
 pub(crate) use authority::{Authority, Identity};
-pub(crate) use client::{Client, Ended, TestEvent, query};
+pub(crate) use client::{Client, Ended, TestEvent, query, was_cut_off};
 pub(crate) use command::{finish, output_of, run};
 pub(crate) use load::Load;
 pub(crate) use log::end_of;

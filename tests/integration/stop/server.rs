@@ -17,7 +17,7 @@ use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_kind, query, raw};
+use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_kind, query, raw, was_cut_off};
 
 /// Added to the bound of a stop, which is the sum of the configured times: a busy machine takes a while to deliver the signal, to
 /// run the server and to let the test see that it has ended.
@@ -75,7 +75,7 @@ async fn pause_reports_not_serving_and_still_serves_new_calls() {
         match client.execute_as("", query(&json!(count))).await {
             Ok(ended) => assert_eq!(ended.result(), json!({"echo": count})),
             // A call that is on its way when the connection closes ends as cancelled.
-            Err(refused) if refused.code() == Code::Cancelled => continue,
+            Err(refused) if was_cut_off(&refused) => continue,
             Err(refused) => break refused,
         }
         count += 1;
@@ -233,7 +233,7 @@ async fn run_until_refused(server: &str, started: Arc<Semaphore>) -> Tally {
                 tally.completed += 1;
                 started.add_permits(1);
             }
-            Err(status) if status.code() == Code::Cancelled => {}
+            Err(status) if was_cut_off(&status) => {}
             Err(status) => {
                 tally.refused.push((status.code(), status.message().to_owned()));
                 return tally;
