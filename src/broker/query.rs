@@ -80,7 +80,7 @@ pub struct Claim {
     pub deadline: Option<Duration>,
     /// The lane that it waited in.
     pub lane: Option<Arc<str>>,
-    pub trace: Option<TraceLink>,
+    pub trace: Option<Box<TraceLink>>,
     pub lease: Lease,
 }
 

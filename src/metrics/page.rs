@@ -92,8 +92,8 @@ pub fn series_count(kinds: usize, types: usize, methods: usize) -> usize {
         if !metric.has(MetricLabel::Kind) {
             return series_of(metric, &[]);
         }
-        let typed = if metric.has(MetricLabel::Type) { types * series_of(metric, &["t"]) } else { 0 };
-        kinds * series_of(metric, &["none", "other"]) + typed
+        let of_types = if metric.has(MetricLabel::Type) { types * series_of(metric, &["t"]) } else { 0 };
+        kinds * series_of(metric, &["none", "other"]) + of_types
     };
     METRICS.iter().map(count).sum()
 }

@@ -97,8 +97,8 @@ impl QueryTrace {
     }
 
     #[must_use]
-    pub fn link(&self) -> TraceLink {
-        TraceLink { log: self.log.clone(), context: self.context.clone() }
+    pub fn link(&self) -> Box<TraceLink> {
+        Box::new(TraceLink { log: self.log.clone(), context: self.context.clone() })
     }
 
     pub fn end(mut self, outcome: &Outcome) {

@@ -85,7 +85,7 @@ impl RunningQuery {
         let spec = lease.spec();
         let request_id = format!("{worker}-{number}");
         let limit = [spec.timeout().or(kind_timeout), deadline].into_iter().flatten().min();
-        let attempt = AttemptTrace::begin(trace.as_ref(), attempt_info(&lease, worker));
+        let attempt = AttemptTrace::begin(trace.as_deref(), attempt_info(&lease, worker));
         let mut line = BytesMut::with_capacity(spec.payload.len() + 256);
         PoolFrame::Query {
             request_id: &request_id,

@@ -92,7 +92,7 @@ pub(super) struct PendingCancel {
 pub(super) struct Grant {
     pub token: u64,
     pub attempts: AttemptCounts,
-    pub trace: Option<TraceLink>,
+    pub trace: Option<Box<TraceLink>>,
 }
 
 /// State of a query whose attempt ended.
