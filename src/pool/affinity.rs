@@ -1,4 +1,4 @@
-//! LaneCache, and the cache of the worker that served each lane last.
+//! Lanes of queries, and the cache of the worker that served each lane last.
 //!
 //! A lane is what a query has in common with others that may have to reach the same worker: its key, or else its session.
 

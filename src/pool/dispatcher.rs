@@ -128,10 +128,8 @@ impl Dispatcher {
             // A reload since the claim has made the kind not strict.
             _ if is_strict(config) && !kind.is_strict() => broker.release_lanes(&kind.name, worker.id, Some(lane)),
             // A worker is bound to a key only while it holds the key's lane.
-            Some(key) if config.keyed => {
-                if worker.key().is_none() && broker.hold_lane(&kind.name, lane, worker.id) {
-                    worker.bind(key.into());
-                }
+            Some(key) if config.keyed && worker.key().is_none() && broker.hold_lane(&kind.name, lane, worker.id) => {
+                worker.bind(key.into());
             }
             // In a keyed kind sessions are found by the key of their worker.
             None if config.keyed => broker.release_lanes(&kind.name, worker.id, Some(lane)),
@@ -187,13 +185,12 @@ impl Dispatcher {
         let known = lane.and_then(|lane| self.worker_for_lane(kind, lane)).filter(serves);
         let reserved = known.as_ref().and_then(|worker| kind.ready.reserve(worker, balance));
         let must_be_known = known.is_some() && kind.is_strict();
-        match reserved.or_else(|| if must_be_known { None } else { kind.ready.reserve_next(balance) }) {
-            Some(reservation) => Ok(Some(reservation)),
-            None => {
-                self.context.wake_supervisor();
-                Err(RequestError::Busy { kind: kind.name.clone() })
-            }
+        let reserved = reserved.or_else(|| if must_be_known { None } else { kind.ready.reserve_next(balance) });
+        if reserved.is_none() {
+            self.context.wake_supervisor();
+            return Err(RequestError::Busy { kind: kind.name.clone() });
         }
+        Ok(reserved)
     }
 
     /// Starts a query on the worker that was reserved for it. If the worker got an earlier query instead, this one is

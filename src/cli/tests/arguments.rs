@@ -144,8 +144,7 @@ fn drain_and_resume_mean_the_pool_or_one_worker() {
     let worker = |line: String| match parse(&line) {
         Command::Drain(args) => args.worker,
         Command::Resume(args) => args.worker,
-        Command::Restart(args) => Some(args.worker),
-        Command::Evict(args) => Some(args.worker),
+        Command::Restart(args) | Command::Evict(args) => Some(args.worker),
         other => panic!("{other:?}"),
     };
     for verb in ["drain", "resume"] {

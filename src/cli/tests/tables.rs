@@ -50,7 +50,9 @@ fn certificate() -> DeathCertificate {
 
 fn workers_table(workers: &[Worker]) -> String {
     let mut table = workers::table();
-    workers.iter().for_each(|worker| table.row(workers::row(worker)));
+    for worker in workers {
+        table.row(workers::row(worker));
+    }
     plain(&table.render())
 }
 
