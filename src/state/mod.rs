@@ -1,6 +1,7 @@
 //! The state machines as pure tables of allowed transitions, with no I/O, no clock and no logging.
 
 mod circuit;
+mod connection;
 mod machine;
 #[cfg(test)]
 mod matrix;
@@ -15,6 +16,7 @@ use std::fmt::{self, Debug, Display};
 use thiserror::Error;
 
 pub use circuit::CircuitState;
+pub use connection::ConnectionState;
 pub(crate) use named::named_enum;
 
 pub use machine::{StateMachine, Transition, TransitionError};

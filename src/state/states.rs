@@ -25,10 +25,7 @@ macro_rules! states {
             const TABLE: &'static [(Self, Self)] = &[$($((Self::$from, Self::$to),)+)+];
 
             fn allows(self, to: Self) -> bool {
-                match self {
-                    $( Self::$from => matches!(to, $(Self::$to)|+), )+
-                    _ => false,
-                }
+                matches!((self, to), $($((Self::$from, Self::$to))|+)|+)
             }
 
             fn index(self) -> usize {

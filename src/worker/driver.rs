@@ -6,11 +6,11 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tracing::{Instrument, Span, info, warn};
+use tracing::{Instrument, Span, debug, error, info, warn};
 
 use crate::{
     model::{DeathCause, DeathCertificate, Exit},
-    state::WorkerState,
+    state::{ConnectionState, WorkerState, transition},
 };
 
 use super::{
@@ -43,6 +43,7 @@ pub(super) struct Driver {
     pub context: SpawnContext,
     pub process: Option<Process>,
     pub connection: Option<WorkerConnection>,
+    connection_state: ConnectionState,
     pub output: OutputReader,
     pub running: Option<RunningQuery>,
     /// The worker's own directory, if its kind gives it one.
@@ -70,6 +71,7 @@ impl Driver {
             context,
             process: None,
             connection: None,
+            connection_state: ConnectionState::Disconnected,
             output: OutputReader::default(),
             running: None,
             private_dir: None,
@@ -86,6 +88,9 @@ impl Driver {
         self.measure();
         let (exit, stage) = self.stop_process(end.stop_method).await;
         self.connection = None;
+        if self.connection_state != ConnectionState::Disconnected {
+            self.advance_connection(ConnectionState::Disconnected);
+        }
         let stderr = mem::take(&mut self.output).finish().await;
         let certificate = Arc::new(self.certify(end, exit, &stderr, started));
         self.span().in_scope(|| log_end(&certificate));
@@ -100,6 +105,15 @@ impl Driver {
         self.worker.lock.lock().query = None;
         self.worker.step_to(WorkerState::Dead, "reaped", None);
         certificate
+    }
+
+    pub(super) fn advance_connection(&mut self, to: ConnectionState) {
+        let (worker, from) = (self.worker.id, self.connection_state);
+        match transition(from, to) {
+            Ok(()) => debug!(%worker, %from, %to, "connection to the worker changed"),
+            Err(error) => error!(%worker, %error, "connection to the worker in an impossible state"),
+        }
+        self.connection_state = to;
     }
 
     /// Hands a query that the worker is done with to the host.

@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::{
     config::{Transport, WorkDir},
     protocol::{PROTOCOL_VERSION, ProtocolError, WorkerFrame},
-    state::WorkerState,
+    state::{ConnectionState, WorkerState},
 };
 
 use super::{
@@ -43,6 +43,7 @@ impl Driver {
         let kind = self.worker.kind.clone();
         let spawned = timeout_at(started + kind.start_timeout, self.spawn()).await;
         let pending = spawned.map_err(io::Error::from).flatten().map_err(|error| EndReason::setup_failed(&error))?;
+        self.advance_connection(ConnectionState::Connecting);
         let stream = self.connect(pending, started + kind.connect_timeout).await?;
         self.on_connected(stream);
         let info = self.wait_for_ready(started + kind.start_timeout).await?;
@@ -125,6 +126,7 @@ impl Driver {
         let max_line = usize::try_from(self.worker.kind.max_line_bytes).unwrap_or(usize::MAX);
         self.connection = Some(WorkerConnection::new(read, max_line));
         self.worker.set_outbox(Outbox::new(write.into()));
+        self.advance_connection(ConnectionState::Connected);
         self.worker.step(WorkerState::Spawning, WorkerState::Loading, "connected");
     }
 
