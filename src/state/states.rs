@@ -25,7 +25,7 @@ macro_rules! states {
             const TABLE: &'static [(Self, Self)] = &[$($((Self::$from, Self::$to),)+)+];
 
             fn allows(self, to: Self) -> bool {
-                matches!((self, to), $($((Self::$from, Self::$to))|+)|+)
+                $( (matches!(self, Self::$from) && matches!(to, $(Self::$to)|+)) )||+
             }
 
             fn index(self) -> usize {
