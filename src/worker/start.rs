@@ -47,10 +47,10 @@ impl Driver {
         let stream = self.connect(pending, started + kind.connect_timeout).await?;
         self.on_connected(stream);
         let info = self.wait_for_ready(started + kind.start_timeout).await?;
-        // Refused only if a stop was requested in the meantime, which the driver sees next.
-        self.worker.mark_ready(info);
         // Before its first query, which may be its last.
         self.measure();
+        // Refused only if a stop was requested in the meantime, which the driver sees next.
+        self.worker.mark_ready(info);
         Ok(())
     }
 

@@ -78,6 +78,11 @@ async fn capabilities_come_from_the_config_and_from_workers() {
     let server = Server::start(&kinds.concat());
     let mut client = server.client().await;
     client.all_free(3).await;
+    eventually_async("the capabilities of the worker to be known", || {
+        let mut client = client.clone();
+        async move { client.submit(wants("", &["vision"])).await.ok() }
+    })
+    .await;
     assert_eq!(kind_of(&mut client, wants("", &["long"])).await, "large");
     assert_eq!(kind_of(&mut client, wants("", &["vision"])).await, "told");
     assert_eq!(kind_of(&mut client, wants("any", &["text", "speech"])).await, "told");
@@ -98,7 +103,11 @@ async fn capabilities_count_only_if_all_workers_of_a_kind_have_them() {
     let server = Server::start(&fake_kind("k", &["--start", script], "min = 1\nmax = 2"));
     let mut client = server.client().await;
     client.all_free(1).await;
-    assert_eq!(kind_of(&mut client, wants("", &["a", "b"])).await, "k");
+    eventually_async("the capabilities of the first worker to be known", || {
+        let mut client = client.clone();
+        async move { client.submit(wants("", &["a", "b"])).await.ok() }
+    })
+    .await;
     assert_eq!(run(&server, &["scale", "k", "2"]).0, 0);
     client.all_free(2).await;
     let refused = eventually_async("what only one of them can do to be refused", || {

@@ -70,7 +70,7 @@ async fn bad_query_is_refused_with_the_field_and_what_to_do() {
         (
             Query { queue_timeout: Some(prost_types::Duration::default()), ..good.clone() },
             "query.queue_timeout",
-            "is zero; leave it out for no limit of its own, or give a time above zero",
+            "is zero; omit it for no limit of its own, or give a time above zero",
         ),
     ];
     for (bad, expected_field, text) in cases {
@@ -98,7 +98,7 @@ async fn bad_ids_pages_and_reasons_are_named_too() {
     assert_eq!(status.message(), "page_size: is 1001; at most 1000 is allowed");
     let bad = ListQueriesRequest { page_token: "next".to_owned(), ..Default::default() };
     let status = client.admin.list_queries(bad).await.unwrap_err();
-    assert_eq!(status.message(), "page_token: is not one that this server gave out; leave it empty for the first page");
+    assert_eq!(status.message(), "page_token: is not from this server; omit it for the first page");
     let status =
         client.admin.list_queries(ListQueriesRequest { states: vec![99], ..Default::default() }).await.unwrap_err();
     assert!(status.message().starts_with("states: has 99, which is no state; known are: pending, "), "{status:?}");
