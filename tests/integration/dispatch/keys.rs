@@ -118,7 +118,7 @@ const KEYS: usize = 50;
 
 fn duration() -> Duration {
     let seconds = env::var("REMUDA_KEYS_SECONDS").ok().map(|text| text.parse().expect("a whole number of seconds"));
-    Duration::from_secs(seconds.unwrap_or(4))
+    Duration::from_secs(seconds.unwrap_or(10))
 }
 
 /// One client of one key: who served its queries, and how long the slowest took.

@@ -57,7 +57,7 @@ async fn rotation_is_exact_before_and_after_a_crowd_and_even_within_it() {
     let even = 300 * (WORKERS - 2) / WORKERS;
     assert_eq!(shares.len(), WORKERS, "{shares:?}");
     // A worker that the machine keeps waiting misses its turns meanwhile.
-    assert!(shares.values().all(|share| (even / 5..even * 5).contains(share)), "{shares:?}");
+    assert!(shares.values().all(|share| (even / 2..even * 2).contains(share)), "{shares:?}");
 
     server.until_ready("k", WORKERS);
     assert_rotation(&one_by_one(&server, &mut client, 5).await);

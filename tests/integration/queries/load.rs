@@ -39,7 +39,7 @@ async fn ten_thousand_queries_each_get_their_own_answer_in_even_rotation() {
     // Rotation gives each worker its turn; how long a turn takes is up to the machine, so the shares are not equal.
     let share = QUERIES / WORKERS;
     for (worker, count) in &by_worker {
-        assert!((share / 5..share * 5).contains(count), "worker {worker} served {count}: {by_worker:?}");
+        assert!((share / 2..share * 2).contains(count), "worker {worker} served {count}: {by_worker:?}");
     }
 }
 

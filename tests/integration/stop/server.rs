@@ -21,7 +21,7 @@ use crate::harness::{DEADLINE, Gate, Server, TestEvent, alive, eventually, fake_
 
 /// Added to the bound of a stop, which is the sum of the configured times: a busy machine takes a while to deliver the signal, to
 /// run the server and to let the test see that it has ended.
-const BUSY_MACHINE: Duration = Duration::from_secs(5);
+const BUSY_MACHINE: Duration = Duration::from_secs(1);
 
 fn server(pool: &str, settings: &str) -> Server {
     Server::start(&format!("[pool]\n{pool}\n{}", fake_kind("k", &[], settings)))

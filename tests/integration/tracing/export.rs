@@ -171,7 +171,7 @@ async fn last_spans_are_sent_when_the_server_stops() {
 }
 
 /// Bound of a stop while spans cannot be sent, less than the exporter's own attempts would take together.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs many queries, waits until the export of their spans is stuck, and stops.
 async fn runs_and_stops<T>(endpoint: &str, is_stuck: impl FnOnce(&Server) -> T) -> Server {
