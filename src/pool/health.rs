@@ -110,11 +110,12 @@ impl Pool {
         } else {
             return None;
         };
-        let has_spare = |other: &PoolKind| {
-            other.slot != kind.slot && registry.live_count(other.slot) > kinds.get(other.slot).config().min
+        let has_spare = |other: &Arc<PoolKind>| {
+            let workers = registry.all_of_kind(other.slot);
+            let live = workers.iter().filter(|worker| worker.state().is_live()).count();
+            other.slot != kind.slot && live > other.config().min && workers.iter().any(|worker| !worker.is_busy())
         };
-        let evictable = |worker: &Arc<PoolWorker>| !worker.is_busy() && has_spare(&kinds.get(worker.slot));
-        (!registry.snapshot().iter().any(evictable)).then_some(limit)
+        (!kinds.all().iter().any(has_spare)).then_some(limit)
     }
 }
 

@@ -129,6 +129,11 @@ impl ClientConnection {
             self.stall_timer = None;
             return write;
         }
+        if let Some(timer) = &mut self.greeting_timer
+            && timer.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         let timeout = self.stall_timeout;
         let timer = self.stall_timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(timer.as_mut().poll(context));

@@ -3,15 +3,19 @@
 use std::{
     io,
     net::SocketAddr,
-    os::unix::fs::FileTypeExt,
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::{
+    io::Errno,
+    net::{SocketFlags, accept_with},
+};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
+    task::yield_now,
     time::{Instant, sleep},
 };
 use tokio_util::{either::Either, sync::CancellationToken};
@@ -60,6 +64,8 @@ pub struct Acceptor {
     /// Accepted, waiting for a slot.
     accepted: Option<AcceptedSocket>,
     draining: CancellationToken,
+    /// Connections that may still be accepted once the server drains.
+    backlog_left: u32,
     /// Asks every connection to leave when it is cancelled.
     leave: CancellationToken,
 }
@@ -94,17 +100,19 @@ impl Listener {
     /// The next connection of the backlog, without waiting for one.
     fn accept_now(&self) -> Option<AcceptedSocket> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match self {
-            Self::Tcp(listener) => {
-                let stream = TcpStream::from_std(accept_with(listener, flags).ok()?.into()).ok()?;
-                let peer = stream.peer_addr().ok()?;
-                Some(accepted_tcp(stream, peer))
-            }
-            Self::Unix(listener, _) => {
-                let stream = UnixStream::from_std(accept_with(listener, flags).ok()?.into()).ok()?;
-                Some((Either::Right(stream), None))
+        for _ in 0..LISTEN_BACKLOG {
+            let accepted = match self {
+                Self::Tcp(listener) => accept_with(listener, flags).map(adopt_tcp),
+                Self::Unix(listener, _) => accept_with(listener, flags).map(adopt_unix),
+            };
+            match accepted {
+                Ok(Ok(socket)) => return Some(socket),
+                // The client has gone while it waited.
+                Ok(Err(_)) | Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(_) => return None,
             }
         }
+        None
     }
 }
 
@@ -112,6 +120,16 @@ fn accepted_tcp(stream: TcpStream, peer: SocketAddr) -> AcceptedSocket {
     // Small frames must not wait for each other. A socket on which this fails is broken anyway.
     let _ = stream.set_nodelay(true);
     (Either::Left(stream), Some(peer))
+}
+
+fn adopt_tcp(socket: OwnedFd) -> io::Result<AcceptedSocket> {
+    let stream = TcpStream::from_std(socket.into())?;
+    let peer = stream.peer_addr()?;
+    Ok(accepted_tcp(stream, peer))
+}
+
+fn adopt_unix(socket: OwnedFd) -> io::Result<AcceptedSocket> {
+    Ok((Either::Right(UnixStream::from_std(socket.into())?), None))
 }
 
 pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
@@ -164,6 +182,7 @@ impl Acceptor {
             last_warning: None,
             accepted: None,
             draining,
+            backlog_left: LISTEN_BACKLOG,
             leave,
         }
     }
@@ -172,10 +191,14 @@ impl Acceptor {
     /// for its slot is kept for the next call.
     pub(super) async fn next(&mut self) -> Option<PendingConnection> {
         let draining = self.draining.clone();
-        match draining.run_until_cancelled_owned(self.accept()).await {
-            Some(connection) => Some(connection),
-            None => self.accept_from_backlog(),
+        if !draining.is_cancelled()
+            && let Some(connection) = draining.run_until_cancelled_owned(self.accept()).await
+        {
+            return Some(connection);
         }
+        // Other tasks run in between, however many connections wait.
+        yield_now().await;
+        self.accept_from_backlog()
     }
 
     /// Closes the listener. Returns the token that asks every connection to leave.
@@ -185,6 +208,7 @@ impl Acceptor {
 
     /// A connection that the kernel has accepted already: closing the listener would reset it.
     fn accept_from_backlog(&mut self) -> Option<PendingConnection> {
+        self.backlog_left = self.backlog_left.checked_sub(1)?;
         self.accepted = self.accepted.take().or_else(|| self.listener.accept_now());
         let slot = self.accepted.as_ref().and_then(|_| self.limiter.try_acquire())?;
         Some(self.pending(slot))

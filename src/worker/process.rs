@@ -177,11 +177,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(mut own) = self.child.take() {
+        if let Some(own) = self.child.take() {
             signal_group(self.pid, Signal::KILL);
             self.guarded = None;
-            // Only after a panic or for an unkillable process; the wait may block, so it gets a thread.
-            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(move || own.child.wait());
+            // Only after a panic or for an unkillable process; the wait may block, so it gets a thread. The child stays
+            // registered until then, or the reaping of orphans could take its exit.
+            let reap = move || {
+                let mut own = own;
+                own.child.wait()
+            };
+            let _ = thread::Builder::new().name("remuda-reap".to_owned()).spawn(reap);
         }
     }
 }
