@@ -33,7 +33,7 @@ use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -92,12 +92,13 @@ pub async fn serve(listener: TcpListener, pool: Pool, access: HttpAccess, stop: 
         };
         let (tls, service) = (access.tls.clone(), service.clone());
         connections.spawn(async move {
+            let first_request = Instant::now() + REQUEST_TIMEOUT;
             let stream = tokio::select! {
-                stream = timeout(REQUEST_TIMEOUT, accept_tls(stream, tls.as_deref(), Alpn::Http1)) => stream,
+                stream = timeout_at(first_request, accept_tls(stream, tls.as_deref(), Alpn::Http1)) => stream,
                 () = slot.entry.wait_for_leave_request() => return,
             };
             if let Ok(Ok(stream)) = stream {
-                serve_connection(stream, service, slot, MAX_CONNECTION_AGE).await;
+                serve_connection(stream, service, slot, first_request, MAX_CONNECTION_AGE).await;
             }
         });
     }
@@ -118,7 +119,13 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Serves one connection. Its errors are the client's and not logged.
-async fn serve_connection(stream: MaybeTlsStream, service: TowerToHyperService<Router>, slot: Slot, max_age: Duration) {
+async fn serve_connection(
+    stream: MaybeTlsStream,
+    service: TowerToHyperService<Router>,
+    slot: Slot,
+    first_request: Instant,
+    max_age: Duration,
+) {
     let had_request = AtomicBool::new(false);
     let service = service_fn(|request| {
         had_request.store(true, Relaxed);
@@ -131,8 +138,16 @@ async fn serve_connection(stream: MaybeTlsStream, service: TowerToHyperService<R
             .max_buf_size(HEAD_MAX_BYTES)
             .serve_connection(TokioIo::new(stream), service)
     );
+    // The TLS handshake counts towards the time for the first request.
+    let no_request = async {
+        sleep_until(first_request).await;
+        if had_request.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = no_request => return,
         () = sleep(max_age) => {}
         () = slot.entry.wait_for_leave_request() => {}
     }
@@ -226,7 +241,7 @@ mod tests {
             let stream = MaybeTlsStream::Left(listener.accept().await.unwrap().0);
             let service = TowerToHyperService::new(Router::new().route("/", get(answer_late)));
             let slot = limiter.try_acquire().unwrap();
-            tokio::spawn(serve_connection(stream, service, slot, MAX_AGE));
+            tokio::spawn(serve_connection(stream, service, slot, Instant::now() + REQUEST_TIMEOUT, MAX_AGE));
         }
         let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
         asking.write_all(request).await.unwrap();

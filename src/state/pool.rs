@@ -19,7 +19,7 @@ states! {
         Initializing => Ready | Draining,
         // There is no way straight to ShutDown: even a forced stop drains, for no time at all.
         Ready        => Draining,
-        // An operator may drain for maintenance and resume; only ShutDown is for good.
+        // Only ShutDown is for good.
         Draining     => Ready | ShutDown,
     }
 }

@@ -1,11 +1,11 @@
-//! The life of one worker process, from fork to reaped.
+//! The life of one worker process, from its start until it is reaped.
 
 use super::states::states;
 
 states! {
     /// Phase in the life of a worker.
     pub enum WorkerState as "worker" {
-        /// The process is forked; it has not connected yet.
+        /// The process was started; it has not connected yet.
         Spawning => "spawning",
         /// It has connected; its `ready` has not come, as while a model loads.
         Loading => "loading",

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::{task::JoinHandle, time::timeout};
 use tonic::{Code, Status, Streaming, transport::Channel};
 
-use super::DEADLINE;
+use super::{DEADLINE, eventually_async};
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -179,9 +179,11 @@ impl Client {
     pub(crate) async fn two_ticks(&mut self) {
         let uptime = |health: proto::HealthResponse| Duration::try_from(health.uptime.expect("an uptime")).unwrap();
         let later = uptime(self.health().await) + Duration::from_millis(1_200);
-        while uptime(self.health().await) < later {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually_async("two looks at the pool", || {
+            let mut client = self.clone();
+            async move { (uptime(client.health().await) >= later).then_some(()) }
+        })
+        .await;
     }
 
     pub(crate) async fn health(&mut self) -> proto::HealthResponse {

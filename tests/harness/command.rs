@@ -1,8 +1,11 @@
 //! The command line, run to its end.
 
-use std::process::{Child, Output};
+use std::{
+    process::{Child, Output},
+    time::Duration,
+};
 
-use super::{Server, eventually, remuda};
+use super::{Server, eventually_within, remuda};
 
 /// Runs the command against a server and gives its exit code, stdout and stderr.
 pub(crate) fn run(server: &Server, arguments: &[&str]) -> (i32, String, String) {
@@ -12,8 +15,8 @@ pub(crate) fn run(server: &Server, arguments: &[&str]) -> (i32, String, String) 
 }
 
 /// Waits for a command that must end by itself.
-pub(crate) fn finish(mut child: Child) -> (i32, String, String) {
-    eventually("the command to end", || child.try_wait().unwrap());
+pub(crate) fn finish_within(limit: Duration, mut child: Child) -> (i32, String, String) {
+    eventually_within(limit, "the command to end", || child.try_wait().unwrap());
     output_of(&child.wait_with_output().unwrap())
 }
 

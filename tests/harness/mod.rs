@@ -22,7 +22,7 @@ use std::{
 
 pub(crate) use authority::{Authority, Identity};
 pub(crate) use client::{Client, Ended, TestEvent, query, was_cut_off};
-pub(crate) use command::{finish, output_of, run};
+pub(crate) use command::{finish_within, output_of, run};
 pub(crate) use load::Load;
 pub(crate) use log::end_of;
 pub(crate) use processes::{alive, descendants, group_of, guardian_of, is_stopped, send_signal, zombies_of};

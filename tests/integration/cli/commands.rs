@@ -1,11 +1,11 @@
 //! The commands of users: their output and their exit codes.
 
-use std::{io::Write, process::Stdio};
+use std::{io::Write, process::Stdio, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, eventually, fake_kind, finish, output_of, remuda, run, send_signal};
+use crate::harness::{Server, eventually, fake_kind, finish_within, output_of, remuda, run, send_signal};
 
 fn server() -> Server {
     Server::start(&fake_kind("k", &[], "min = 1\nmax = 1\ntypes = [\"t\"]"))
@@ -167,7 +167,8 @@ async fn health_is_fit_for_a_container() {
     let endpoint = silent.local_addr().unwrap().to_string();
     let mut probe = remuda();
     probe.args(["--endpoint", &endpoint, "health", "--timeout", "200ms"]);
-    let (code, _, err) = finish(probe.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let probe = probe.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (code, _, err) = finish_within(Duration::from_secs(2), probe);
     assert!(code == 5 && err.contains("no answer within 200ms (--timeout)"), "{code} {err}");
 }
 

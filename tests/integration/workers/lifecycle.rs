@@ -30,7 +30,7 @@ async fn killed_server_leaves_no_worker_behind() {
     assert_eq!(workers.len(), 4);
     server.signal(Signal::SIGKILL);
     server.wait();
-    eventually_within(Duration::from_secs(5), "the workers to die", || {
+    eventually_within(Duration::from_secs(1), "the workers to die", || {
         workers.iter().all(|pid| !alive(*pid)).then_some(())
     });
     // What a killed server could not remove, the next one does.
@@ -93,7 +93,7 @@ async fn query_that_outlasts_the_drain_ends_in_an_error_and_the_exit_code_says_s
     assert_eq!(ended.status.expect("a status").code(), Code::Unavailable);
     let waited = waiting.await.unwrap();
     assert_eq!(waited, [TestEvent::Rejected("the server stopped before a worker was free".to_owned())]);
-    assert_eq!(server.wait_within(Duration::from_secs(10)).code(), Some(1));
+    assert_eq!(server.wait_within(Duration::from_secs(5)).code(), Some(1));
     assert_eq!(server.leftovers().len(), 0);
 }
 
@@ -258,7 +258,7 @@ async fn silent_client_does_not_hold_up_the_stop() {
     let _silent = std::net::TcpStream::connect(&server.grpc).unwrap();
     let _silent_http = std::net::TcpStream::connect(&server.http).unwrap();
     server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait_within(Duration::from_secs(10)).code(), Some(0));
+    assert_eq!(server.wait_within(Duration::from_secs(5)).code(), Some(0));
     assert_eq!(server.leftovers().len(), 0);
 }
 
